@@ -15,10 +15,11 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// assignUntilDone starts and ends runners as the plan asks, and gives each its goal by roster and
-// Leases, until ctx ends, the membership is lost, or done says so. Runners end with claimCtx.
+// assignUntilDone starts and ends runners as the plan requires, and gives each its goal by roster
+// and Leases, until ctx ends, the membership is lost, or done returns true. Runners end with
+// claimCtx.
 func (m *Member) assignUntilDone(ctx, claimCtx context.Context, done func() bool) {
-	changed, stop := m.observer.SubscribeChanges(leaseapi.MayMoveShards) // what a renewal changes moves no shard
+	changed, stop := m.observer.SubscribeChanges(leaseapi.MayMoveShards) // a renewal moves no shard
 	defer stop()
 	defer m.watchdog.rest()
 	for {
@@ -28,8 +29,8 @@ func (m *Member) assignUntilDone(ctx, claimCtx context.Context, done func() bool
 		if done() {
 			return
 		}
-		// While a thousand shards move there is always something new. Leave most of the CPU to the
-		// goroutines that move them.
+		// While a thousand shards move there is always something to do. Leave most of the CPU to
+		// the goroutines that move them.
 		if took := m.config.Clock.Now().Sub(began); took > 0 {
 			m.pause(ctx, min(2*took, mostPause, m.config.Timing.RetryPeriod/4))
 		}
@@ -39,12 +40,12 @@ func (m *Member) assignUntilDone(ctx, claimCtx context.Context, done func() bool
 	}
 }
 
-// mostPause is the longest pause between assignments that take long.
+// mostPause is the longest pause between slow assignments.
 const mostPause = 500 * time.Millisecond
 
-// idle returns true when there may be something to assign, and at due at the latest; false when ctx
-// has ended or the membership is lost. The loop comes round meanwhile: heartbeats are sent only
-// while it does.
+// idle returns true when there may be something to assign, at due at the latest, and false when ctx
+// has ended or the membership is lost. Meanwhile it keeps feeding the watchdog, because heartbeats
+// are sent only while the loop turns.
 func (m *Member) idle(ctx context.Context, changed, secured <-chan struct{}, due time.Time) bool {
 	for {
 		now := m.config.Clock.Now()
@@ -70,7 +71,7 @@ func (m *Member) idle(ctx context.Context, changed, secured <-chan struct{}, due
 	}
 }
 
-// assign recomputes the assignment once and returns how long it holds if nothing is observed.
+// assign recomputes the assignment once and returns how long it holds if no Lease changes.
 func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 	now := m.config.Clock.Now()
 	observations := m.observer.List()
@@ -86,7 +87,7 @@ func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 	known := leaseapi.KnownMembers(m.config.Fleet, observations)
 	a, err := assignment.Of(plan, force.digest, roster, known, holders, m.Assignment())
 	if err != nil {
-		// The plan was valid when it was adopted, so this is a bug; what is held is kept.
+		// The plan was valid when it was adopted, so this is a bug. Keep what is held.
 		klog.FromContext(ctx).Error(err, "Could not place shards, keeping the last placement")
 		return m.config.Timing.RetryPeriod
 	}
@@ -109,7 +110,7 @@ func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 		case r.isShunned(), followed && !r.state().Work.IsRunning():
 			r.assign(goal{desired: election.Released})
 		case !secured:
-			// Somebody else runs all of it still. What is to be ours is kept warm until then.
+			// Somebody else still runs everything. Keep warm what will be this member's.
 			r.assign(goal{
 				desired: election.Released,
 				Goal:    shardrun.Goal{Standby: m.prospects.assignment.Owner(r.shard.ID) == m.config.Member},
@@ -132,21 +133,21 @@ func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 	return m.config.Timing.RetryPeriod
 }
 
-// shun gives the shard up until the plan on its Lease is another one: the one that is there does
-// not have it.
+// shun gives the shard up until the plan's Lease has another plan: the present one does not have
+// the shard.
 func (r *shardRunner) shun() {
 	m := r.member
 	text := m.observer.Get(leaseapi.PlanLease(m.config.Fleet)).Annotations[leaseapi.DocumentAnnotation]
 	r.update(func(now *standing) { now.shunned = &text })
 	r.claimant.SetDesired(election.Released)
 	select {
-	case m.runners.left <- struct{}{}: // what is being assigned may be from before
+	case m.runners.left <- struct{}{}: // the assignment under way may predate this
 	default:
 	}
 }
 
-// isShunned reports whether the plan is there still for which the shard was given up, and can be
-// used.
+// isShunned reports whether the plan for which the shard was given up is still on the plan's Lease,
+// and can be used.
 func (r *shardRunner) isShunned() bool {
 	m, shunned := r.member, r.now.Load().shunned
 	return shunned != nil && m.Refused() == nil && m.observer.Get(leaseapi.PlanLease(m.config.Fleet)).Annotations[leaseapi.DocumentAnnotation] == *shunned
@@ -168,8 +169,8 @@ func (m *Member) assignShard(r *shardRunner, a assignment.Assignment, next map[s
 	})
 }
 
-// desired returns the state that a claim should reach. A holder that is not to own the shard any
-// more goes on until the one that is has prepared for it, and asks.
+// desired returns the state that a claim should reach. A holder that should not own the shard keeps
+// running it until the owner has prepared and asks.
 func desired(owned, held, asked bool) election.Desired {
 	switch {
 	case owned:
@@ -182,7 +183,7 @@ func desired(owned, held, asked bool) election.Desired {
 }
 
 // asked reports whether there is nobody to wait for, or the owner has asked for the shard. A
-// request by anyone else is none: what is on the Lease, anybody may have written.
+// request by anyone else does not count: anybody may have written it to the Lease.
 func asked(lease election.Observation, owner string, roster election.Roster) bool {
 	if owner == "" {
 		return true
@@ -191,9 +192,9 @@ func asked(lease election.Observation, owner string, roster election.Roster) boo
 	return live && lease.NextHolder() == member.Incarnation && !faults.AskIgnored
 }
 
-// holders returns the member that holds each shard now, and the one that its Lease names, expired
-// or not. The latter are whom standbys stand by: a dead member's Leases expire one after the other,
-// and its shards have no other owner before its own has.
+// holders returns, for each shard, the member that holds it and the member that its Lease names,
+// expired or not. Standbys go by the latter: the Leases of a dead member expire one after another,
+// and its shards get no other owner before that.
 func (m *Member) holders(plan *inForce, now time.Time) (holders, named map[shard.ID]string) {
 	holders, named = map[shard.ID]string{}, map[shard.ID]string{}
 	for _, s := range plan.shards {
@@ -208,7 +209,7 @@ func (m *Member) holders(plan *inForce, now time.Time) (holders, named map[shard
 	return holders, named
 }
 
-// isShard reports whether a Lease is that of a shard of the fleet.
+// isShard reports whether a Lease belongs to a shard of the fleet.
 func (m *Member) isShard(o election.Observation) bool {
 	return leaseapi.IsShard(m.config.Fleet, o, m.observer.Get)
 }
@@ -218,7 +219,7 @@ func (m *Member) isHeld(lease election.Observation, now time.Time) bool {
 	return lease.IsHeld(now, m.config.Timing.LeaseDuration)
 }
 
-// note logs what has changed in the roster.
+// note logs changes of the roster.
 func (m *Member) note(ctx context.Context, a assignment.Assignment) {
 	logger, last := klog.FromContext(ctx), m.Assignment()
 	if !slices.Equal(last.Members(), a.Members()) {

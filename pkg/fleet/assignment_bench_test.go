@@ -15,7 +15,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// BenchmarkAssign is what a member reckons whenever a shard has changed hands, with 100 members and
+// BenchmarkAssign measures what a member computes whenever a shard has moved, with 100 members and
 // 1,000 shards.
 func BenchmarkAssign(b *testing.B) {
 	ranges, err := shard.EqualRanges(1000)

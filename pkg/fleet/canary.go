@@ -10,9 +10,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// rests reports whether the planner leaves everything where it is, because a canary is tried.
-// Ranges of members of its version would count as homeless, and what is tried would move in the
-// middle of it. An aborted canary whose members have gone is in nobody's way.
+// rests reports whether the planner leaves everything in place because a canary is being tried.
+// Otherwise ranges on members of the canary's version would count as homeless, and would move in
+// the middle of the trial. An aborted canary whose members have gone does not matter.
 func (p *planner) rests(plan shard.Plan) bool {
 	if plan.Canary == nil {
 		return false
@@ -21,13 +21,13 @@ func (p *planner) rests(plan shard.Plan) bool {
 		slices.ContainsFunc(p.member.Roster().Members(), func(m election.Member) bool { return leaseapi.VersionOf(m) == plan.Canary.Version })
 }
 
-// kept are shards that the planner does not move: while members of several versions are live, what
-// has come to the newest stays with it. Else a rollout would take namespaces to a new version,
-// back, and there again.
+// kept are shards that the planner does not move. While members of several versions are live,
+// shards that have moved to the newest version stay there. Otherwise a rollout would take
+// namespaces to a new version, back, and there again.
 type kept map[shard.ID]bool
 
-// keepNewest returns those shards of the ring whose home is a live member of the newest version,
-// while others are there.
+// keepNewest returns the shards of the ring whose home is a live member of the newest version, if
+// members of other versions are live too.
 func keepNewest(plan shard.Plan, ring string, roster election.Roster) kept {
 	versions, newest, mixed := map[string]string{}, "", false
 	for i, m := range roster.Members() {
@@ -51,7 +51,7 @@ func keepNewest(plan shard.Plan, ring string, roster election.Roster) kept {
 	return k
 }
 
-// and returns both.
+// and returns the union.
 func (k kept) and(others kept) kept {
 	if k == nil {
 		return others

@@ -14,13 +14,13 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// canaryOf is a canary of the version that [world.seeming] calls "v1.38.0".
+// canaryOf returns a canary of the version that [testFleet.withVersion] calls "v1.38.0".
 func canaryOf(namespaces ...string) *shard.Canary {
 	return &shard.Canary{Version: "v1.38.0", Namespaces: namespaces, Since: "2026-11-24T08:50:00Z"}
 }
 
-// seeming has a member be of a version, whose controllers are the same, and plan often.
-func (s *world) seeming(version string) func(*Config) {
+// withVersion gives a member a version, always with the same controllers, and makes it plan often.
+func (s *testFleet) withVersion(version string) func(*Config) {
 	build := buildOf(1)
 	build.Version = version
 	plan := planOf(s.t, 1, s.plan)
@@ -30,8 +30,8 @@ func (s *world) seeming(version string) func(*Config) {
 	}
 }
 
-// try puts a canary into the plan, or another one, or takes it out.
-func (s *world) try(canary *shard.Canary) shard.Plan {
+// setCanary puts a canary into the plan or replaces it; nil promotes it.
+func (s *testFleet) setCanary(canary *shard.Canary) shard.Plan {
 	s.t.Helper()
 	current := must(leaseapi.PlanOn(s.store.Get(leaseapi.PlanLease("flotilla"))))
 	edited := assignment.KeepHomes(current, "namespaces", s.holder)
@@ -45,12 +45,13 @@ func (s *world) try(canary *shard.Canary) shard.Plan {
 	return next
 }
 
-func (s *world) holder(id shard.ID) string {
+func (s *testFleet) holder(id shard.ID) string {
 	return election.MemberOf(election.RecordFrom(s.store.Get(leaseapi.ShardLease("flotilla", id))).Holder)
 }
 
-// has returns what a member works on: "team-a" where the canary is for it, else the shard.
-func (s *world) has(member string, plan shard.Plan) []string {
+// has returns what a member works on: "team-a" if the shard is the canary's for that namespace,
+// otherwise the shard.
+func (s *testFleet) has(member string, plan shard.Plan) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var has []string
@@ -70,9 +71,9 @@ func (s *world) has(member string, plan shard.Plan) []string {
 	return has
 }
 
-// outside begins to look, all the time, at whether the member works on anything but what is
-// allowed, and returns what it did.
-func (s *world) outside(member string, allowed ...string) (seen func() []string) {
+// outside starts a continuous check whether the member works on anything that is not allowed. It
+// returns a function that ends the check and returns what it found.
+func (s *testFleet) outside(member string, allowed ...string) (seen func() []string) {
 	stop, ended, found := make(chan struct{}), make(chan struct{}), map[string]bool{}
 	go func() {
 		defer close(ended)
@@ -96,44 +97,45 @@ func (s *world) outside(member string, allowed ...string) (seen func() []string)
 	}
 }
 
-// replace restarts the member in a version; between is called when it has ended, if it is not nil.
-func (s *world) replace(processes map[string]*process, name, version string, between func()) {
+// replace restarts the member with another version. It calls between, if not nil, when the member
+// has ended.
+func (s *testFleet) replace(processes map[string]*process, name, version string, between func()) {
 	s.t.Helper()
 	processes[name].stop()
 	<-processes[name].ended
 	if between != nil {
 		between()
 	}
-	processes[name] = s.launch(name, s.seeming(version))
+	processes[name] = s.launch(name, s.withVersion(version))
 	pass(90 * time.Second)
 	if err := processes[name].Ready(); err != nil {
 		s.t.Errorf("%s of version %s does not get ready: %v", name, version, err)
 	}
 }
 
-// TestCanary tries a version on two namespaces while the planner would like to move things about,
-// and promotes it, or aborts it.
+// TestCanary tries a version on two namespaces while the planner would like to move shards, and
+// promotes or aborts it.
 func TestCanary(t *testing.T) {
 	for _, promote := range []bool{true, false} {
 		t.Run(fmt.Sprintf("promoted %t", promote), func(t *testing.T) {
-			inBubble(t, 6, func(t *testing.T, s *world) {
+			inBubble(t, 6, func(t *testing.T, s *testFleet) {
 				s.weights = map[string]int64{"team-a": 50, "team-b": 300}
 				for i := range 200 {
 					s.weights[fmt.Sprintf("ns-%d", i)] = 20
 				}
 				processes := map[string]*process{}
 				for _, name := range []string{"a", "b", "c"} {
-					processes[name] = s.launch(name, s.seeming("v1.37.0"))
+					processes[name] = s.launch(name, s.withVersion("v1.37.0"))
 				}
 				pass(10 * time.Minute)
 				w := s.watch("job-controller", "garbage-controller", "nodes-controller")
-				s.try(canaryOf("team-a", "team-b"))
+				s.setCanary(canaryOf("team-a", "team-b"))
 				pass(time.Minute)
-				s.allHeld("a", "b", "c") // nobody is of the version yet
+				s.allHeld("a", "b", "c") // no member has the version yet
 				var seen func() []string
 				s.replace(processes, "c", "v1.38.0", func() { seen = s.outside("c", "team-a", "team-b") })
 				if has := fmt.Sprint(s.has("c", s.plan)); has != "[team-a team-b]" {
-					t.Errorf("c has %v, want what the canary is for", has)
+					t.Errorf("c has %v, want the canary's namespaces", has)
 				}
 				generation := s.plan.Generation
 				s.mu.Lock()
@@ -146,7 +148,7 @@ func TestCanary(t *testing.T) {
 					t.Errorf("generation %d became %d while the canary runs", generation, now.Generation)
 				}
 				if planner := election.MemberOf(s.holderOf(leaseapi.PlanLease("flotilla"))); planner == "c" {
-					t.Error("the planner is c, of the version that is tried")
+					t.Error("the planner is c, which has the canary's version")
 				}
 				w.require(2 * time.Second)
 				if outside := seen(); len(outside) > 0 {
@@ -156,7 +158,7 @@ func TestCanary(t *testing.T) {
 				if !promote {
 					aborted := canaryOf("team-a", "team-b")
 					aborted.Aborted = true
-					generation := s.try(aborted).Generation
+					generation := s.setCanary(aborted).Generation
 					pass(20 * time.Second)
 					seen := s.outside("c")
 					pass(10 * time.Minute)
@@ -167,7 +169,7 @@ func TestCanary(t *testing.T) {
 						t.Errorf("generation %d became %d while c is there", generation, now.Generation)
 					}
 					if err := processes["c"].Ready(); err != nil {
-						t.Errorf("c, which is to have nothing, is not ready: %v", err)
+						t.Errorf("c should have nothing, but is not ready: %v", err)
 					}
 					s.replace(processes, "c", "v1.37.0", nil)
 					if pass(10 * time.Minute); s.known(t).Generation == generation {
@@ -176,10 +178,10 @@ func TestCanary(t *testing.T) {
 					s.allHeld("a", "b", "c")
 					return
 				}
-				s.try(nil)
+				s.setCanary(nil)
 				pass(20 * time.Second)
 				if has := s.has("c", s.plan); len(has) < 3 || !slices.Contains(has, "team-a") || !slices.Contains(has, "team-b") {
-					t.Errorf("c has %v, want its share and what it was tried on", has)
+					t.Errorf("c has %v, want its share and the canary's namespaces", has)
 					t.Log(must(s.known(t).Document()))
 				}
 				pass(10 * time.Minute)
@@ -193,19 +195,19 @@ func TestCanary(t *testing.T) {
 	}
 }
 
-// TestCanaryDies: liveness is before the version. What the canary is for goes to the others when
-// its only member dies, and comes back with it; when all others die, it has everything.
+// TestCanaryDies checks that liveness precedes the version. The canary's namespaces go to others
+// when its only member dies, and come back with it. When all others die, it has everything.
 func TestCanaryDies(t *testing.T) {
-	inBubble(t, 6, func(t *testing.T, s *world) {
+	inBubble(t, 6, func(t *testing.T, s *testFleet) {
 		processes := map[string]*process{}
 		for name, version := range map[string]string{"a": "v1.37.0", "b": "v1.37.0", "c": "v1.38.0"} {
-			processes[name] = s.launch(name, s.seeming(version))
+			processes[name] = s.launch(name, s.withVersion(version))
 		}
 		pass(2 * time.Minute)
-		s.try(canaryOf("team-a"))
+		s.setCanary(canaryOf("team-a"))
 		pass(time.Minute)
 		if has := fmt.Sprint(s.has("c", s.plan)); has != "[team-a]" {
-			t.Errorf("c has %v, want what the canary is for", has)
+			t.Errorf("c has %v, want the canary's namespaces", has)
 		}
 		die := func(names ...string) {
 			for _, name := range names {
@@ -215,22 +217,23 @@ func TestCanaryDies(t *testing.T) {
 		}
 		die("c")
 		s.allHeld("a", "b")
-		processes["c"] = s.launch("c", s.seeming("v1.38.0"))
+		processes["c"] = s.launch("c", s.withVersion("v1.38.0"))
 		pass(2 * time.Minute)
 		if has := fmt.Sprint(s.has("c", s.plan)); has != "[team-a]" {
-			t.Errorf("c is back and has %v, want what the canary is for", has)
+			t.Errorf("c is back and has %v, want the canary's namespaces", has)
 		}
 		die("a", "b")
 		s.allHeld("c")
-		processes["a"] = s.launch("a", s.seeming("v1.37.0"))
+		processes["a"] = s.launch("a", s.withVersion("v1.37.0"))
 		pass(2 * time.Minute)
 		if has := fmt.Sprint(s.has("c", s.plan)); has != "[team-a]" {
-			t.Errorf("a is back, and c has %v, want what the canary is for", has)
+			t.Errorf("a is back, and c has %v, want the canary's namespaces", has)
 		}
 	})
 }
 
-// TestKeepNewest: while there are several versions, the planner takes nothing from the newest.
+// TestKeepNewest checks that the planner takes nothing from the newest version while there are
+// several.
 func TestKeepNewest(t *testing.T) {
 	roster := func(versions map[string]string) election.Roster {
 		var observations []election.Observation
@@ -268,7 +271,7 @@ func TestKeepNewest(t *testing.T) {
 			}
 		}
 		if got != test.want {
-			t.Errorf("%s: what belongs to %q is kept, want %q", name, got, test.want)
+			t.Errorf("%s: kept the shards of %q, want %q", name, got, test.want)
 		}
 	}
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// censusCells is how finely a shard's holder tells what its namespaces weigh: about 30 bytes a
-// cell, on each shard's Lease.
+// censusCells is the resolution in which a holder publishes the weight of a shard's namespaces. A
+// cell takes about 30 bytes on each shard's Lease.
 const censusCells = 64
 
-// takeCensus says on the Lease what the shard weighs, once in a while until ctx ends, and sooner
-// when its objects have become clearly more or fewer.
+// takeCensus publishes on the Lease what the shard weighs, periodically until ctx ends, and sooner
+// when the number of its objects has clearly changed.
 func (r *shardRunner) takeCensus(ctx context.Context, instance Instance) {
 	weigher, ok := instance.(Weigher)
 	if !r.shard.Namespaced() || !ok {
@@ -41,22 +41,22 @@ func (r *shardRunner) takeCensus(ctx context.Context, instance Instance) {
 		}
 		load, loaded := loader.Load()
 		if weights == nil && !loaded {
-			return // It has ended, or tells nothing.
+			return // It has ended, or does not report.
 		}
 		r.publish(weights, load, loaded)
 		published, waited = total, 0
 	}
 }
 
-// differs reports whether a number of objects is so far from what was published that this is not to
-// wait.
+// differs reports whether a number of objects differs so much from what was published that the
+// holder should publish it at once.
 func differs(published, objects int64) bool {
 	const few = 100
 	difference := max(published-objects, objects-published)
 	return difference >= few && difference > published/4
 }
 
-// publish says on the Lease what the shard weighs. Each of weights and load may be missing.
+// publish puts the shard's weight on the Lease. Either weights or load may be missing.
 func (r *shardRunner) publish(weights map[string]int64, load Load, loaded bool) {
 	if loaded {
 		takes := leaseapi.ShardMemory{Cached: load.Shared, Fixed: load.Fixed}
@@ -76,9 +76,9 @@ func (r *shardRunner) publish(weights map[string]int64, load Load, loaded bool) 
 	r.update(func(now *standing) { now.census, now.counted = census, &counted })
 }
 
-// byMemory returns the census of a shard's objects, in which a namespace has a part of them by what
-// its objects take, where that is known. So all cells together weigh as many objects as there are,
-// but for rounding.
+// byMemory returns the census of a shard's objects. Where the memory of the objects is known, it
+// splits the number of objects among namespaces in proportion to memory. All cells together still
+// weigh as many objects as there are, except for rounding.
 func byMemory(objects, bytes map[string]int64) shard.Census {
 	total, all := int64(0), int64(0)
 	for namespace, n := range objects {
@@ -94,7 +94,7 @@ func byMemory(objects, bytes map[string]int64) shard.Census {
 	return shard.NewCensus(weights)
 }
 
-// weighsNothing stands in for what an Instance need not implement.
+// weighsNothing stands in for interfaces that an Instance does not implement.
 type weighsNothing struct{}
 
 // Weigh implements Weigher.
@@ -103,8 +103,8 @@ func (weighsNothing) Weigh() map[string]int64 { return nil }
 // Load implements Loader.
 func (weighsNothing) Load() (Load, bool) { return Load{}, false }
 
-// tellMemory has the member say on its Lease what it takes and uses, until ctx ends. It is not
-// asked for with each renewal, which must not wait for it.
+// tellMemory publishes on the member's Lease what the member takes and uses, until ctx ends. It
+// runs apart from renewals, which must not wait for it.
 func (m *Member) tellMemory(ctx context.Context) {
 	if m.config.Memory == nil && m.config.Use == nil {
 		return

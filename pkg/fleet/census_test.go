@@ -7,8 +7,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestByMemory: cells weigh by what their objects take, and all of them as many objects as there
-// are.
+// TestByMemory checks that cells weigh in proportion to the memory of their objects, and together
+// as many objects as there are.
 func TestByMemory(t *testing.T) {
 	objects := map[string]int64{"a": 10, "b": 10, "c": 20}
 	if got, want := byMemory(objects, nil).String(), shard.NewCensus(objects).String(); got != want {
@@ -21,7 +21,7 @@ func TestByMemory(t *testing.T) {
 	}
 }
 
-// TestDiffers holds when what was published is too old to wait for the interval.
+// TestDiffers checks when a published number is too old to wait for the interval.
 func TestDiffers(t *testing.T) {
 	for _, tc := range []struct {
 		published, objects int64

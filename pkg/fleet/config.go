@@ -17,33 +17,33 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// Leases is what a member does with Leases; client-go's LeaseInterface has it. Give
-// it a client of its own: heartbeats must not wait behind the controllers' requests.
+// Leases are a member's requests for Leases; client-go's LeaseInterface implements it. Give it a
+// client of its own: heartbeats must not wait behind the controllers' requests.
 type Leases interface {
 	election.LeaseReader
 	election.LeaseWriter
 }
 
-// dialTimeout is how long a connection for Leases may take to be opened, and the time between
-// probes of one that is silent: client-go's own.
+// dialTimeout bounds the opening of a connection for Leases, and is the time between keep-alive
+// probes of a silent one. Both are client-go's own values.
 const dialTimeout = 30 * time.Second
 
-// LeaseConfig returns the configuration of a client for Leases alone, made from that of the
-// member's process: neither rate limits nor what other connections are busy with may hold up a
-// renewal. A dialer is what makes client-go open connections of their own: clients without one
-// share those of every other client with the same certificate, and there an answer waits for all
-// that was sent to informers before it.
+// LeaseConfig returns the configuration of a client for Leases alone, derived from the process's
+// configuration. Neither rate limits nor traffic on other connections may delay a renewal. Setting
+// a dialer makes client-go open separate connections. A client without one shares its connection
+// with every client that has the same certificate, and its answers wait behind everything already
+// sent to informers.
 func LeaseConfig(config *rest.Config, member string) *rest.Config {
 	c := rest.CopyConfig(config)
 	c.QPS, c.RateLimiter = -1, nil
-	c.Timeout = 0 // each request has its own, watches have none
+	c.Timeout = 0 // each request has its own; watches have none
 	if c.Dial == nil {
 		c.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext
 	}
 	return rest.AddUserAgent(c, "fleet-member/"+member)
 }
 
-// MaxFleetName is the greatest length of a fleet's name. It leaves room for the ring and the shard
+// MaxFleetName is the maximum length of a fleet's name. It leaves room for the ring and the shard
 // in a Lease's name.
 const MaxFleetName = 63
 
@@ -55,21 +55,21 @@ const (
 
 // Config configures a Member. Fields without a default are required.
 type Config struct {
-	// Fleet is the fleet's name, Member this member's, unique in the fleet.
+	// Fleet is the fleet's name. Member is this member's name, unique in the fleet.
 	Fleet, Member string
-	// Plan is the fleet's first plan: it is written where there is none. Members work by what is on
-	// the plan's Lease.
+	// Plan is the fleet's first plan. The member writes it if the fleet has none; otherwise members
+	// work by the plan on the plan's Lease.
 	Plan shard.Plan
-	// Check returns why this member could not work by a plan that is valid in itself, naming the
-	// field, its value and what is allowed: an unknown controller for example. It must not block.
-	// Default: it can work by any.
+	// Check returns why this member cannot work by a plan that is itself valid, for example because
+	// of an unknown controller. The error names the field, its value and what is allowed. Check
+	// must not block. Default: the member can work by any plan.
 	Check func(shard.Plan) error
-	// Catalogue is what this member's build knows of controllers: it runs no others, and says which
-	// those are. Members may differ in it: docs/design/skew.md. Default: it knows all, and Check
-	// alone says which plans it can work by.
+	// Catalogue lists the controllers that this member's build knows. The member runs no others,
+	// and publishes the list on its Lease. Members may differ in it: docs/design/skew.md. Default:
+	// the build knows all, and Check alone decides which plans it can work by.
 	Catalogue skew.Build
-	// Node and Zone are where the member runs, said on its Lease for people. Default: it does not
-	// say.
+	// Node and Zone say where the member runs; they are on its Lease for people to read. Default:
+	// not published.
 	Node, Zone string
 	// Rings are the names of the rings that the member serves. Default: all.
 	Rings []string
@@ -77,221 +77,217 @@ type Config struct {
 	// Default: none.
 	LeaderLocks []string
 	// LeaderLockDelay is how long a leader lock must have been free of other holders before an idle
-	// fleet begins: the stock controller manager releases its Lease as it begins to stop, and not
-	// when it has stopped. A Lease that was absent, or that expired, has been free for longer.
+	// fleet begins: the stock controller manager releases its Lease when it begins to stop, not
+	// when it has stopped. A Lease that was absent or expired already counts as free for longer.
 	// Default 0; must not be negative.
 	LeaderLockDelay time.Duration
-	// Replanning is what this member does as the planner.
+	// Replanning configures this member as the planner.
 	Replanning Replanning
-	// CensusInterval is how often holders say what their shards weigh. A sixth of it after they
-	// have begun they do so for the first time; where a range has come to have clearly more or
-	// fewer objects they do not wait for longer either. Default: a minute.
+	// CensusInterval is how often holders publish the weight of their shards. They do so first a
+	// sixth of it after they begin. They also wait only that long when the number of objects in a
+	// range has clearly changed. Default: a minute.
 	CensusInterval time.Duration
-	// Memory returns what the member says of its memory on its Lease, six times in a
-	// CensusInterval. It may take a while. Default: it says nothing.
+	// Memory returns what the member publishes about its memory on its Lease. It is called six
+	// times in a CensusInterval and may take a while. Default: nothing is published.
 	Memory func() leaseapi.Memory
-	// Use returns what the member says of what it uses else, at the same times, and from one
-	// goroutine. Default: it says nothing.
+	// Use returns what the member publishes about its other resource use. It is called at the same
+	// times, from one goroutine. Default: nothing is published.
 	Use func() leaseapi.Use
-	// Leases of the namespace that the fleet coordinates in.
+	// Leases accesses the Leases of the namespace in which the fleet coordinates.
 	Leases Leases
-	// Clock measures claims, and Work.Unheld. Default: election.NewClock().
+	// Clock measures claims and Work.Unheld. Default: election.NewClock().
 	Clock election.Clock
-	// Timing of all claims and of the membership.
+	// Timing applies to all claims and to the membership.
 	Timing election.Timing
-	// RebalanceDelay is how long a member must have been there before it is given
-	// shards, unless no other member is active. Default 0.
+	// RebalanceDelay is how long a new member waits before it gets shards, unless no other member
+	// is active. Default 0.
 	RebalanceDelay time.Duration
-	// Forgets reports whether a controller keeps only in memory what an operator could miss when it
-	// begins again in another instance. Default: none does.
+	// Forgets reports whether a controller keeps something only in memory that an operator could
+	// miss when the controller begins again in another instance. Default: none does.
 	Forgets func(controller string) bool
-	// Build makes the work of a shard, which does nothing yet. An error is tried again.
-	// ctx gives it its values; the work may not depend on its end.
+	// Build makes the work of a shard without starting it. After an error the member tries again.
+	// ctx supplies values only; the work must not depend on its end.
 	Build func(ctx context.Context, work Work) (Instance, error)
-	// HandoffTimeout bounds the steps of a handoff: how long the work may go on writing
-	// once it has been asked to stop, how long a member that leaves waits to be asked for
-	// its shards, and how long what was prepared may take to have seen the last write.
-	// Upstream's controllers work off all that is queued before they return; after this
-	// time their writes are refused, so that they return soon. Default
-	// DefaultHandoffTimeout.
+	// HandoffTimeout bounds each step of a handoff: how long work may go on writing after it was
+	// asked to stop, how long a leaving member waits until others ask for its shards, and how long
+	// prepared caches may take to see the last write. Upstream's controllers work off everything
+	// that is queued before they return; refusing their writes after this time makes them return
+	// soon. Default DefaultHandoffTimeout.
 	HandoffTimeout time.Duration
-	// ShutdownTimeout is how long the work of a shard may take to return once its writes are
-	// refused, while the member leaves the fleet: then the process ends, and the Lease is left
-	// to expire. Default, and most: Timing.LeaseDuration, which is what it always is while the
+	// ShutdownTimeout is how long, while the member leaves the fleet, the work of a shard may take
+	// to return after its writes are refused. After that the process ends and leaves the Lease to
+	// expire. The default and maximum is Timing.LeaseDuration, which always applies while the
 	// member stays. Must not be negative.
 	ShutdownTimeout time.Duration
-	// Handoffs is how many shards the member prepares for at a time, while others hold
-	// them. Default DefaultHandoffs.
+	// Handoffs is how many shards held by others the member prepares at a time. Default
+	// DefaultHandoffs.
 	Handoffs int
-	// Standby has the member keep the caches warm of those shards that it would own if
-	// their holder failed. Default false.
+	// Standby makes the member keep warm the caches of the shards that it would own if their holder
+	// failed. Default false.
 	Standby bool
-	// Enforced reports whether the API server refuses the credentials that are marked as fenced
-	// on a member's Lease, see deploy/fence. It must not block. Default: it does not.
+	// Enforced reports whether the API server refuses credentials that a member's Lease marks as
+	// fenced; see deploy/fence. It must not block. Default: it does not.
 	Enforced func() bool
-	// FenceDelay is how long after such a mark the shards of a dead member are run: the API
-	// server must have seen it. Default 0; must not be negative, and at most HandoffTimeout: a
-	// member that is to end waits for it, too.
+	// FenceDelay is how long the member waits after marking a dead member as fenced before it runs
+	// that member's shards, so that the API server has seen the mark. Default 0; must not be
+	// negative, and at most HandoffTimeout, because a member that is stopping waits for it too.
 	FenceDelay time.Duration
-	// Observe is told every event of every claim, in order for each Lease, and those of
-	// preparations, which may come at the same time. It must not block. Default: nobody is.
+	// Observe receives the events of every claim, in order for each Lease, and those of
+	// preparations, which may arrive concurrently. It must not block. Default: events are
+	// discarded.
 	Observe func(Event)
-	// Exit ends the process at once. It is called when the work of a lost claim has
-	// not returned by the time that others may take over, and when work that was asked to
-	// stop has not returned long after its writes are refused, see ShutdownTimeout.
+	// Exit ends the process at once. The member calls it when the work of a lost claim has not
+	// returned by the time that others may take over, and when work that was asked to stop has not
+	// returned long after its writes were refused; see ShutdownTimeout.
 	Exit func(reason string)
 }
 
-// Instance is the work of one shard. Either Run is called, once, or Close. Warm and
-// CatchUp may be called before.
+// Instance is the work of one shard. Its user calls either Run, once, or Close, and may call Warm
+// and CatchUp before.
 type Instance interface {
-	// Warm fills its caches and returns when they are full. They stay fresh. The error
-	// says that ctx ended before.
+	// Warm fills the instance's caches and returns when they are full. They stay fresh. It returns
+	// an error if ctx ends first.
 	Warm(ctx context.Context) error
-	// CatchUp returns once its caches, filled by Warm, have seen the writes; the error
-	// says which has not when ctx ended.
+	// CatchUp returns once the caches that Warm filled have seen the writes. If ctx ends first, the
+	// error names a cache that has not.
 	CatchUp(ctx context.Context, writes fence.Writes) error
-	// Run does the work until ctx ends, and returns after all of it has ended. An error
-	// says that it could not be started.
+	// Run does the work until ctx ends, and returns after all of it has ended. It returns an error
+	// if the work could not be started.
 	Run(ctx context.Context) error
-	// Close gives up what was built, and returns after all of it has ended.
+	// Close discards what was built, and returns after all of it has ended.
 	Close()
 }
 
-// Refresher is an Instance whose caches can be held against the present, so that they are of
-// use after a holder that left nothing: for standbys.
+// Refresher is an Instance whose caches can be checked against the present. A standby needs it
+// after a holder that left no record of its last writes.
 type Refresher interface {
-	// Refresh returns once its caches, filled by Warm, have seen all that was written before
-	// the call; the error says which has not when ctx ended.
+	// Refresh returns once the caches that Warm filled have seen everything written before the
+	// call. If ctx ends first, the error names a cache that has not.
 	Refresh(ctx context.Context) error
 }
 
-// Forgetter is an Instance that can give up what its caches hold.
+// Forgetter is an Instance that can discard the contents of its caches.
 type Forgetter interface {
-	// Forget is called once Run or Close has returned and the fence lets nothing pass any more:
-	// upstream's metrics and some goroutines outlive their controller, and might read that nothing
-	// is there.
+	// Forget is called once Run or Close has returned and the fence lets nothing pass: upstream's
+	// metrics and some goroutines outlive their controller, and might read an empty cache.
 	Forget()
 }
 
-// Weigher is an Instance that can tell how much each namespace weighs, so that ranges can be
+// Weigher is an Instance that can report the weight of each namespace, so that ranges can be
 // balanced.
 type Weigher interface {
-	// Weigh returns how many objects its caches hold, by namespace; nil once the instance has
-	// ended. It may be called while Run is under way.
+	// Weigh returns how many objects the caches hold, by namespace, or nil once the instance has
+	// ended. It may be called during Run.
 	Weigh() map[string]int64
 }
 
-// Loader is an Instance that can tell how much memory it takes, so that groups are weighed like
+// Loader is an Instance that can report how much memory it takes, so that groups are weighed like
 // ranges.
 type Loader interface {
-	// Load returns an estimate; false once the instance has ended. It may be called while Run is
-	// under way.
+	// Load returns an estimate, or false once the instance has ended. It may be called during Run.
 	Load() (Load, bool)
 }
 
 // Load is an estimate of the memory that the work of a shard takes.
 type Load struct {
-	// Namespaces has the bytes of what is cached for the shard alone, by namespace.
+	// Namespaces has the bytes cached for the shard alone, by namespace.
 	Namespaces map[string]int64
-	// Shared has the bytes of all else that is cached for the shard, Fixed those that it takes
-	// without any object.
+	// Shared has the bytes of everything else cached for the shard. Fixed has the bytes that the
+	// shard takes without any object.
 	Shared, Fixed int64
 }
 
-// Replanning says how the planner balances the ranges of namespaced rings. The zero value has it do
-// nothing but put back a plan that was spoilt.
+// Replanning configures how the planner balances the ranges of namespaced rings. With the zero
+// value the planner only restores a plan that was spoilt.
 type Replanning struct {
-	// Interval is how long the planner waits between two changes that the weights ask for, and
-	// before its first; 0 is never. A shard that was moved or made for its weight rests for twelve
-	// of these. Members that come or go are dealt with as soon as the last change is done.
+	// Interval is how long the planner waits before its first change for the sake of weights, and
+	// between two such changes; 0 means never. A shard that was moved or made because of its weight
+	// rests for twelve intervals. The planner reacts to members that come or go as soon as the last
+	// change is done.
 	Interval time.Duration
-	// Urgent is the ratio of the weight of the heaviest member to the least that it could be above
-	// which the planner does not wait for Interval, while no member is away; greater than
-	// Limits.Trigger, default 1.5.
+	// Urgent is a ratio: the weight of the heaviest member to the lowest weight that it could have.
+	// Above Urgent the planner does not wait for Interval, as long as no member is away. It must be
+	// greater than Limits.Trigger. Default 1.5.
 	Urgent float64
 	// Limits bound each change. Default: shard.DefaultLimits().
 	Limits shard.Limits
 }
 
-// Work is what Build is given.
+// Work is the argument of Build.
 type Work struct {
 	Shard shard.Shard
-	// Controllers are the names of the controllers that the shard runs; none if the plan names only
-	// such that the build does not have, see Config.Catalogue.
+	// Controllers are the names of the controllers that the shard runs; empty if the build has none
+	// of those that the plan names, see Config.Catalogue.
 	Controllers []string
-	// Share is how many shards of this ring a member is expected to hold, Shards how
-	// many the ring has.
+	// Share is how many shards of this ring a member is expected to hold. Shards is how many the
+	// ring has.
 	Share, Shards int
-	// Unheld is the time, by the fleet's Clock, since which nobody has been able to write on what
+	// Unheld is the time, by the fleet's Clock, since which nobody has been able to write to what
 	// the shard covers, except a holder whose last writes the instance will catch up with. Caches
-	// that were filled from later reads have seen all that earlier holders wrote. Zero if not
-	// known.
+	// filled from later reads have seen everything that earlier holders wrote. Zero if unknown.
 	Unheld time.Time
-	// Fence must be put beneath every client that the work writes with.
+	// Fence must wrap the transport of every client that the work writes with.
 	Fence func(http.RoundTripper) http.RoundTripper
-	// Term returns the term of the claim behind the fence: 0 before the shard is owned, and once
-	// the fence is closed.
+	// Term returns the term of the claim behind the fence, or 0 before the shard is owned and after
+	// the fence has closed.
 	Term func() int32
-	// Closed is closed once the fence lets no write pass any more, for good.
+	// Closed is closed once the fence is closed for good.
 	Closed <-chan struct{}
-	// Running must be called once from within the instance's Run, when the work is under way and
-	// waits for no cache any more. It does not block.
+	// Running must be called once from within the instance's Run, when the work is under way and no
+	// longer waits for caches. It does not block.
 	Running func()
 }
 
-// Events that are not those of a claim.
+// Events besides those of a claim.
 const (
-	// EventPrepared: what the member is to own, and another one holds, has been built and
-	// its caches filled, which took Duration. Term is the holder's.
+	// EventPrepared: the member built the work of a shard that it should own and another member
+	// holds, and filled its caches, in Duration. Term is the holder's.
 	EventPrepared election.EventType = "prepared"
-	// EventBegun: the work is about to run, from caches that were prepared, or from
-	// empty ones because of Err. Duration is how long it took to find that out: until they
-	// had seen what was written last.
+	// EventBegun: the work is about to run, from prepared caches, or from empty ones because of
+	// Err. Duration is how long the caches took to see what was written last.
 	EventBegun election.EventType = "begun"
-	// EventReady: the work is prepared and waits for shards of an older plan generation to be
+	// EventReady: the work is prepared and waits until shards of an older plan generation are
 	// released.
 	EventReady election.EventType = "ready"
-	// EventRunning: the work is under way, and Acquisition says how the shard came here. Duration
-	// is Acquisition.Unowned.
+	// EventRunning: the work is under way. Acquisition says how the shard came here. Duration is
+	// Acquisition.Unowned.
 	EventRunning election.EventType = "running"
-	// EventRefused: a claim was given back before anything ran, because of Err; see Acquisition.
+	// EventRefused: the member gave a claim back before anything ran, because of Err; see
+	// Acquisition.
 	EventRefused election.EventType = "refused"
-	// EventAbandoned: a claim ended before anything ran, otherwise than refused; see Acquisition.
+	// EventAbandoned: a claim ended before anything ran, and was not refused; see Acquisition.
 	EventAbandoned election.EventType = "abandoned"
-	// EventWriteRefused: a fence has refused a write of the shard's work; Reason is an
+	// EventWriteRefused: a fence refused a write of the shard's work. Reason is an
 	// election.Refusal. It may come many times a second and from any goroutine.
 	EventWriteRefused election.EventType = "write-refused"
-	// EventOverdue: the work was asked to stop and has not returned within HandoffTimeout: its
-	// writes are refused from now on. Duration is for how long it may still go on before the
-	// process ends.
+	// EventOverdue: the work was asked to stop and did not return within HandoffTimeout, so the
+	// fence refuses its writes. Duration is how long it may still go on before the process ends.
 	EventOverdue election.EventType = "overdue"
-	// EventForgotten: the member has nothing to do with the shard any more, because it has left the
-	// plan or because the member stops. Nothing but EventWriteRefused comes after it, unless the
-	// shard comes back.
+	// EventForgotten: the member is done with the shard, because the shard has left the plan or the
+	// member is stopping. Only EventWriteRefused may follow, unless the shard comes back.
 	EventForgotten election.EventType = "forgotten"
-	// EventPlanWritten: this member has sent a plan to the plan's Lease, which took Duration, and
-	// failed if there is an Err.
+	// EventPlanWritten: this member sent a plan to the plan's Lease in Duration. Err is set if that
+	// failed.
 	EventPlanWritten election.EventType = "plan-written"
 	// EventPlanAdopted: a plan has come into force.
 	EventPlanAdopted election.EventType = "plan-adopted"
-	// EventPlanRestored: this member has put the last good plan back where somebody had spoilt it.
+	// EventPlanRestored: this member restored the last good plan after somebody had spoilt it.
 	EventPlanRestored election.EventType = "plan-restored"
 	// EventPlanRefused: the plan on the plan's Lease cannot be used because of Err. The last good
-	// one stays in force, or comes into force if the member has just started; Err wraps
-	// ErrWithoutPlan if none is known.
+	// one stays in force, or comes into force if the member has just started. Err wraps
+	// ErrWithoutPlan if no good plan is known.
 	EventPlanRefused election.EventType = "plan-refused"
 )
 
 func (c Config) rings() string { return strings.Join(slices.Sorted(slices.Values(c.Rings)), ",") }
 
-// Event is an event of a shard's claim, or of the member's Lease, whose ID is zero.
+// Event is an event of a shard's claim, or of the member's Lease, in which case ID is zero.
 type Event struct {
 	election.Event
 	ID shard.ID
-	// Acquisition is set on EventRunning, EventRefused and EventAbandoned: one of them ends each
-	// that began with an EventAcquired.
+	// Acquisition is set on EventRunning, EventRefused and EventAbandoned. One of them ends each
+	// acquisition that began with an EventAcquired.
 	Acquisition *Acquisition
-	// Handover is set on the EventReleased of a shard.
+	// Handover is set on a shard's EventReleased.
 	Handover *Handover
 }

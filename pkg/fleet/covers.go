@@ -7,12 +7,12 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// covers remembers what shards' Leases say that they cover: every shard that waits for others asks
-// at each event, and one Lease has changed since. The zero value is empty. Its methods are safe for
-// concurrent use.
+// covers caches what shards' Leases say they cover: every waiting shard asks at each event, and
+// usually only one Lease has changed. The zero value is empty. Its methods are safe for concurrent
+// use.
 type covers struct {
 	mu sync.Mutex
-	// known are what was read last, by the Lease's name.
+	// known has the latest reading of each Lease, by name.
 	known map[string]coverRead
 }
 
@@ -20,13 +20,13 @@ type covers struct {
 type coverRead struct {
 	version string
 	cover   leaseapi.Cover
-	// planned: it is the Lease of a shard in this plan, with the same extent.
+	// planned is set if the Lease belongs to a shard in this plan, with the same extent.
 	plan    *inForce
 	planned bool
 }
 
-// of returns what a shard's Lease covers, and whether it is that of a shard in the plan, with the
-// same extent.
+// of returns what a shard's Lease covers, and whether the Lease belongs to a shard in the plan with
+// the same extent.
 func (c *covers) of(o election.Observation, fleet string, plan *inForce) (leaseapi.Cover, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,7 +48,7 @@ func (c *covers) of(o election.Observation, fleet string, plan *inForce) (leasea
 	return next.cover, next.planned
 }
 
-// keep forgets everything once it has become much more than there are Leases.
+// keep empties the cache once it is much larger than the number of Leases.
 func (c *covers) keep(leases int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

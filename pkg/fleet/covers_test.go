@@ -13,8 +13,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// coversWorld is a member, a plan of n ranges, and the Leases of all of them and of ten members.
-func coversWorld(tb testing.TB, n int) (*Member, *inForce, []election.Observation) {
+// coversFixture returns a member, a plan of n ranges, and the Leases of these ranges and of ten
+// members.
+func coversFixture(tb testing.TB, n int) (*Member, *inForce, []election.Observation) {
 	tb.Helper()
 	ring := shard.Ring{Name: "namespaces", Scope: shard.ScopeNamespaced}
 	for i := range 27 {
@@ -44,11 +45,11 @@ func coversWorld(tb testing.TB, n int) (*Member, *inForce, []election.Observatio
 	return m, plan, all
 }
 
-// BenchmarkOverlapping is what a shard does before it runs: here one Lease was renewed.
+// BenchmarkOverlapping measures the look of a shard before it runs, after one Lease was renewed.
 func BenchmarkOverlapping(b *testing.B) {
 	for _, n := range []int{200, 500} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			m, plan, all := coversWorld(b, n)
+			m, plan, all := coversFixture(b, n)
 			successor := shard.ID{Ring: "namespaces", Name: "g2-000"}
 			extent := plan.extents[shard.ID{Ring: "namespaces", Name: "g1-000"}]
 			version := n
@@ -64,9 +65,9 @@ func BenchmarkOverlapping(b *testing.B) {
 	}
 }
 
-// TestCoversOfWhatHasChanged asks again after the Lease, or the plan, is another one.
+// TestCoversOfWhatHasChanged asks again after the Lease or the plan has changed.
 func TestCoversOfWhatHasChanged(t *testing.T) {
-	m, plan, all := coversWorld(t, 4)
+	m, plan, all := coversFixture(t, 4)
 	first := shard.ID{Ring: "namespaces", Name: "g1-000"}
 	successor, extent := shard.ID{Ring: "namespaces", Name: "g2-000"}, plan.extents[first]
 	lease := &all[10]
@@ -76,16 +77,16 @@ func TestCoversOfWhatHasChanged(t *testing.T) {
 	}
 	without := newInForce(shard.Plan{Generation: 2, Rings: []shard.Ring{{Name: "namespaces", Shards: plan.plan.Rings[0].Shards[1:]}}})
 	if n := rivals(without); n != 1 {
-		t.Errorf("%d rivals, want the shard that is in the plan no more", n)
+		t.Errorf("%d rivals, want the shard that has left the plan", n)
 	}
 	if n := rivals(plan); n != 0 {
-		t.Errorf("%d rivals, when it is in the plan again", n)
+		t.Errorf("%d rivals after it is in the plan again", n)
 	}
 	other := plan.extents[shard.ID{Ring: "namespaces", Name: "g1-003"}].Range
 	lease.Annotations[leaseapi.RangeAnnotation] = other.String()
 	lease.ResourceVersion = "100"
 	if n := rivals(without); n != 0 {
-		t.Errorf("%d rivals, now that its Lease says that it covers something else", n)
+		t.Errorf("%d rivals after its Lease names another range", n)
 	}
 	for i := range 100 {
 		gone := *lease
@@ -93,6 +94,6 @@ func TestCoversOfWhatHasChanged(t *testing.T) {
 		m.overlapping([]election.Observation{gone}, plan, successor, extent)
 	}
 	if n := len(m.covers.known); n > len(all) {
-		t.Errorf("%d Leases are remembered, of which all but %d are gone", n, len(all))
+		t.Errorf("%d Leases are cached, but only %d exist", n, len(all))
 	}
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// joins waits until a member that was launched has its Lease, which takes it a second or two.
-func (s *world) joins(name string) {
+// joins waits until a launched member has its Lease, which takes a second or two.
+func (s *testFleet) joins(name string) {
 	for i := 0; i < 100 && s.store.Get(election.MemberLease("flotilla", name)) == nil; i++ {
 		pass(100 * time.Millisecond)
 	}
 }
 
-// drain does what an operator does.
-func (s *world) drain(member, value string) {
+// drain drains a member as an operator does; an empty value ends the drain.
+func (s *testFleet) drain(member, value string) {
 	s.t.Helper()
 	if !s.store.Tamper(election.MemberLease("flotilla", member), func(l *coordinationv1.Lease) {
 		if l.Annotations[leaseapi.DrainAnnotation] = value; value == "" {
@@ -30,10 +30,10 @@ func (s *world) drain(member, value string) {
 	}
 }
 
-// TestDrain moves all shards away from a member and back, as planned moves, and past a restart of
-// the member.
+// TestDrain moves all shards away from a member and back, as planned moves, and restarts the member
+// in between.
 func TestDrain(t *testing.T) {
-	inBubble(t, 16, func(t *testing.T, s *world) {
+	inBubble(t, 16, func(t *testing.T, s *testFleet) {
 		s.launch("a", nil)
 		s.launch("b", nil)
 		c := s.launch("c", nil)
@@ -54,20 +54,20 @@ func TestDrain(t *testing.T) {
 		pass(time.Minute)
 		s.allHeld("a", "b")
 		if err := c.Ready(); err != nil {
-			t.Errorf("a drained member that was started anew is not ready: %v", err)
+			t.Errorf("a drained member is not ready after a restart: %v", err)
 		}
 
 		s.drain("c", "")
 		pass(time.Minute)
 		s.allHeld("a", "b", "c")
 		if lost := s.lost() - before; lost != 0 {
-			t.Errorf("%d claims were lost; a drain is planned moves", lost)
+			t.Errorf("the drain lost %d claims, want planned moves only", lost)
 		}
 	})
 }
 
-// lost counts the claims that ended other than as planned.
-func (s *world) lost() int {
+// lost counts the claims that did not end as planned.
+func (s *testFleet) lost() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
@@ -79,9 +79,9 @@ func (s *world) lost() int {
 	return n
 }
 
-// TestDrainOfAll leaves the shards where they are: drained owners are better than none.
+// TestDrainOfAll checks that the shards stay where they are: drained owners are better than none.
 func TestDrainOfAll(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		s.launch("a", nil)
 		s.launch("b", nil)
 		pass(time.Minute)
@@ -107,9 +107,9 @@ func TestServersOfLeavesOutDrained(t *testing.T) {
 	}
 }
 
-// TestLive has the loop stand still.
+// TestLive tests a loop that turns, and one that stands still.
 func TestLive(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, s *world) {
+	inBubble(t, 2, func(t *testing.T, s *testFleet) {
 		a := s.launch("a", nil)
 		for range 10 {
 			pass(17 * time.Second)
@@ -121,7 +121,7 @@ func TestLive(t *testing.T) {
 		if a.watchdog.last.Load() == nil {
 			t.Fatal("no watchdog watches the member's loop")
 		}
-		a.client.Block() // the API server is away: no reason to end the process by its probe
+		a.client.Block() // an unreachable API server is no reason to end the process by its probe
 		pass(9 * time.Second)
 		if err := a.Live(); err != nil {
 			t.Error(err)

@@ -17,18 +17,17 @@ import (
 )
 
 const (
-	// EventFenced: a dead incarnation, Holder, has been fenced on its member's Lease. Duration is
-	// how long that took.
+	// EventFenced: a dead incarnation, Holder, was fenced on its member's Lease, in Duration.
 	EventFenced election.EventType = "fenced"
-	// EventFenceRefused: the API server does not let this member write the mark, because of Err.
+	// EventFenceRefused: the API server did not let this member write the mark, because of Err.
 	EventFenceRefused election.EventType = "fence-refused"
 )
 
-// ErrFenced is why Run returns when another member has fenced this incarnation.
+// ErrFenced is returned by Run when another member has fenced this incarnation.
 var ErrFenced = errors.New("fenced by another member")
 
-// fencing marks the Leases of dead members, so that the API server refuses what they still send,
-// and finds out when this member has been marked itself.
+// fencing marks the Leases of dead members, so that the API server refuses what they still send. It
+// also notices when this member has been marked.
 type fencing struct {
 	// turn holds one token: a mark is written once, however many shards a dead member leaves.
 	turn chan struct{}
@@ -38,7 +37,7 @@ type fencing struct {
 	mu sync.Mutex
 	// seen is when this process first saw each incarnation fenced.
 	seen map[string]time.Time
-	// refused are those that the API server did not let this process mark.
+	// refused are the incarnations that the API server did not let this process mark.
 	refused map[string]bool
 }
 
@@ -46,21 +45,23 @@ func newFencing() *fencing {
 	return &fencing{turn: make(chan struct{}, 1), seen: map[string]time.Time{}, refused: map[string]bool{}}
 }
 
-// PublishCredential has the id of a credential of this process's controllers written on the
-// member's Lease, by which it can be fenced. Where the API server enforces the fence it returns
-// once the id is there, and on an error the credential must not be used; else it does not wait.
+// PublishCredential writes the id of a credential of this process's controllers to the member's
+// Lease, so that others can fence it. If the API server enforces the fence, PublishCredential
+// returns once the id is there, and after an error the credential must not be used. Otherwise it
+// does not wait.
 func (m *Member) PublishCredential(ctx context.Context, c election.Credential) error {
 	if !m.config.Enforced() {
 		m.membership.Announce(c)
 		return nil
 	}
-	// By then the member's Lease has been renewed, or is lost.
+	// By this deadline the member's Lease has been renewed or is lost.
 	ctx, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline)
 	defer cancel()
 	return m.membership.Publish(ctx, c)
 }
 
-// noteMarks remembers since when incarnations are fenced, and ends the membership if this one is.
+// noteMarks records when incarnations were first seen fenced, and ends the membership if this one
+// is.
 func (m *Member) noteMarks(ctx context.Context, observations []election.Observation, now time.Time) {
 	f := m.fencing
 	f.mu.Lock()
@@ -84,8 +85,7 @@ func (m *Member) noteMarks(ctx context.Context, observations []election.Observat
 	}
 }
 
-// markedAt returns when this process first saw the incarnation fenced. It is now if it is only seen
-// now.
+// markedAt returns when this process first saw the incarnation fenced, which may be now.
 func (f *fencing) markedAt(incarnation string, now time.Time) time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,10 +95,10 @@ func (f *fencing) markedAt(incarnation string, now time.Time) time.Time {
 	return f.seen[incarnation]
 }
 
-// fenceOff fences the holders that these Leases name, and returns once the API server refuses what
-// they may still send: they did not release the Leases, and nobody runs what the shard covers
-// before. It returns false if ctx has ended. Even then it goes on: for HandoffTimeout at most until
-// they are marked, and for FenceDelay after that. Whoever has the shard next finds a Lease that was
+// fenceOff fences the holders that these Leases name, because they did not release the Leases. It
+// returns once the API server refuses what they may still send; nobody runs what the shard covers
+// before that. It returns false if ctx has ended. Even then it goes on, for at most HandoffTimeout
+// until the holders are marked, and then for FenceDelay. The next holder finds a Lease that was
 // released, and fences nobody.
 func (r *shardRunner) fenceOff(ctx context.Context, claim *election.Claim, leases []election.Observation) bool {
 	m, held := r.member, klog.NewContext(claim.Context(), klog.FromContext(ctx))
@@ -111,7 +111,7 @@ func (r *shardRunner) fenceOff(ctx context.Context, claim *election.Claim, lease
 	for _, o := range leases {
 		since := m.fencedSince(marking, o.Holder)
 		if marking.Err() != nil {
-			r.setWrites(nil) // what is left on the Lease proves nothing
+			r.setWrites(nil) // the Lease's record of last writes proves nothing
 			return false
 		}
 		last = latest(last, since)
@@ -133,11 +133,11 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// fencedSince returns the time since which a dead holder is fenced. As a rule the mark came with
-// the strike; where the member that struck did not know of the policy, it is written here. It is
-// long ago when the holder had released the shard and so is empty, when the API server enforces
-// nothing, or when it does not let this member mark a Lease; then the Lease's expiry is all there
-// is. It means nothing if ctx has ended.
+// fencedSince returns the time since which a dead holder is fenced. Usually the mark came with the
+// strike; if the striking member did not know of the policy, fencedSince writes it. It returns the
+// zero time if the holder is empty because it released the shard, and if the API server does not
+// enforce the fence or does not let this member mark the Lease. Then only the Lease's expiry
+// protects the shard. The result is meaningless if ctx has ended.
 func (m *Member) fencedSince(ctx context.Context, dead string) time.Time {
 	if dead == "" || dead == m.incarnation || !m.config.Enforced() || faults.MarkSkipped {
 		return time.Time{}
@@ -145,9 +145,9 @@ func (m *Member) fencedSince(ctx context.Context, dead string) time.Time {
 	return m.mark(ctx, dead)
 }
 
-// mark fences a dead incarnation and returns the time since which it is fenced: long ago, if there
-// was nothing to fence, or if this member has no right to. It tries until it has an answer, or ctx
-// ends.
+// mark fences a dead incarnation and returns the time since which it is fenced, or the zero time if
+// there was nothing to fence or this member lacks permission. It tries until it has an answer or
+// ctx ends.
 func (m *Member) mark(ctx context.Context, dead string) time.Time {
 	f := m.fencing
 	select {
@@ -184,7 +184,7 @@ func (m *Member) mark(ctx context.Context, dead string) time.Time {
 			return time.Time{}
 		case apierrors.IsConflict(err) && !conflict:
 			conflict = true
-			continue // it has been read again
+			continue // tryMark has read the Lease again
 		}
 		conflict = false
 		pause := backoff.Step()
@@ -194,8 +194,9 @@ func (m *Member) mark(ctx context.Context, dead string) time.Time {
 	return time.Time{}
 }
 
-// tryMark writes the mark on the Lease as it was observed. It is done, with or without a mark of
-// its own, or to be tried again because of the error; done with an error is for good.
+// tryMark writes the mark on the Lease as it was observed. done means that there is nothing left to
+// try; with an error, the failure is final. marked reports whether this call wrote the mark.
+// Without done, the caller should try again because of the error.
 func (m *Member) tryMark(ctx context.Context, dead string) (done, marked bool, err error) {
 	name := election.MemberLease(m.config.Fleet, election.MemberOf(dead))
 	lease, needed := election.FenceIncarnation(m.observer.Get(name).Lease, dead)

@@ -10,16 +10,16 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// behind is an instance whose caches do not come to what was written last.
+// behind is an instance whose caches never see the last writes.
 type behind struct{ Instance }
 
 func (behind) CatchUp(context.Context, fence.Writes) error { return errors.New("it is behind") }
 
-// TestSuccessorFencesThoseThatDiedWhileItWaited has a shard with two predecessors: one is released,
-// and the holder of the other dies. Its caches do not catch up with the former, so that it begins
-// with empty ones, and nothing is begun before the latter is fenced.
+// TestSuccessorFencesThoseThatDiedWhileItWaited tests a shard with two predecessors: one is
+// released, and the holder of the other dies. The caches do not catch up with the former, so the
+// shard begins with empty ones. Nothing may begin before the latter is fenced.
 func TestSuccessorFencesThoseThatDiedWhileItWaited(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, s *world) {
+	inBubble(t, 2, func(t *testing.T, s *testFleet) {
 		for i := range s.plan.Rings {
 			for j := range s.plan.Rings[i].Shards {
 				s.plan.Rings[i].Shards[j].Pin = "a"

@@ -23,10 +23,10 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// fenceDelay is longer than anything else takes in a bubble, so that it can be told from it.
+// fenceDelay is longer than anything else takes in a bubble, so that a test can tell it apart.
 const fenceDelay = 700 * time.Millisecond
 
-// guarded is a process whose API server enforces the fence, and what has happened to it.
+// guarded is a process whose API server enforces the fence, with a record of its work and events.
 type guarded struct {
 	*process
 	mu     sync.Mutex
@@ -34,9 +34,8 @@ type guarded struct {
 	events []Event
 }
 
-// guard launches a member whose controllers have one credential, if the API server enforces the
-// fence or not.
-func (s *world) guard(name string, enforced bool, change func(*Config)) *guarded {
+// guard launches a member whose API server enforces the fence, or does not.
+func (s *testFleet) guard(name string, enforced bool, change func(*Config)) *guarded {
 	s.t.Helper()
 	g := &guarded{begun: map[shard.ID]time.Time{}}
 	g.process = s.launch(name, func(c *Config) {
@@ -54,7 +53,7 @@ func (s *world) guard(name string, enforced bool, change func(*Config)) *guarded
 	return g
 }
 
-// timed tells when the work begins.
+// timed calls begin when the work begins.
 type timed struct {
 	Instance
 	begin func()
@@ -66,7 +65,7 @@ func (i timed) Run(ctx context.Context) error {
 }
 
 func (g *guarded) publish(id string) error {
-	return g.PublishCredential(g.world.t.Context(), election.Credential{ID: id, Lifetime: time.Hour})
+	return g.PublishCredential(g.fleet.t.Context(), election.Credential{ID: id, Lifetime: time.Hour})
 }
 
 func (g *guarded) count(kind election.EventType) int {
@@ -81,7 +80,7 @@ func (g *guarded) count(kind election.EventType) int {
 	return n
 }
 
-// begunSince returns the shards whose work this member has begun since then, by when.
+// begunSince returns the shards whose work this member has begun since then, with the times.
 func (g *guarded) begunSince(since time.Time) map[shard.ID]time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -90,9 +89,9 @@ func (g *guarded) begunSince(since time.Time) map[shard.ID]time.Time {
 	return begun
 }
 
-// marks returns the writes that fenced the incarnation, and fails if one of them was more than
-// that.
-func (s *world) marks(incarnation string) []leasetest.Write {
+// marks returns the writes that fenced the incarnation, and fails if one of them changed anything
+// else.
+func (s *testFleet) marks(incarnation string) []leasetest.Write {
 	s.t.Helper()
 	var marks []leasetest.Write
 	for _, w := range s.store.History() {
@@ -101,7 +100,7 @@ func (s *world) marks(incarnation string) []leasetest.Write {
 		}
 		before, after := w.Before.Spec.DeepCopy(), w.After.Spec.DeepCopy()
 		if election.RecordFrom(w.After).HasEnded(incarnation) {
-			before.HolderIdentity, after.HolderIdentity = nil, nil // a strike takes the holder away
+			before.HolderIdentity, after.HolderIdentity = nil, nil // a strike clears the holder
 		}
 		if w.Client != election.MemberOf(incarnation) && !equality.Semantic.DeepEqual(before, after) {
 			s.t.Errorf("%s fenced %s with a change of the spec, a sign of life", w.Client, incarnation)
@@ -111,12 +110,12 @@ func (s *world) marks(incarnation string) []leasetest.Write {
 	return marks
 }
 
-func (s *world) fencedCredentials(member string) string {
+func (s *testFleet) fencedCredentials(member string) string {
 	return s.store.Get(election.MemberLease("flotilla", member)).Annotations[election.FencedCredentialsAnnotation]
 }
 
 func TestDeadMemberIsFencedOnceBeforeItsShardsRun(t *testing.T) {
-	inBubble(t, 16, func(t *testing.T, s *world) {
+	inBubble(t, 16, func(t *testing.T, s *testFleet) {
 		a, b, c := s.guard("a", true, nil), s.guard("b", true, nil), s.guard("c", true, nil)
 		pass(time.Minute)
 		s.allHeld("a", "b", "c")
@@ -143,21 +142,21 @@ func TestDeadMemberIsFencedOnceBeforeItsShardsRun(t *testing.T) {
 			t.Errorf("%d shards were begun, want the %d of the dead member", len(begun), left)
 		}
 		for id, at := range begun {
-			// What a dead member leaves may move once more.
+			// A dead member's shards may move once more.
 			if waited := at.Sub(marks[0].Time); waited < fenceDelay {
 				t.Errorf("%s began %v after the mark, want %v or more", id, waited, fenceDelay)
 			}
 		}
 		if n := a.count(EventFenced) + b.count(EventFenced); n != 1 {
-			t.Errorf("%d events say so, want 1", n)
+			t.Errorf("%d events report it, want 1", n)
 		}
 	})
 }
 
-// TestDrainWaitsForTheFence drains the member that has taken a dead one's shards, before the dead
-// one is fenced: whoever has them next finds Leases that were released.
+// TestDrainWaitsForTheFence drains the member that has taken a dead member's shards before the dead
+// member is fenced: the next holder finds Leases that were released.
 func TestDrainWaitsForTheFence(t *testing.T) {
-	inBubble(t, 16, func(t *testing.T, s *world) {
+	inBubble(t, 16, func(t *testing.T, s *testFleet) {
 		const delay = 4 * time.Second // less than HandoffTimeout
 		slow := func(c *Config) { c.FenceDelay = delay }
 		s.guard("a", true, slow)
@@ -193,19 +192,19 @@ func TestDrainWaitsForTheFence(t *testing.T) {
 	})
 }
 
-// TestWhoMayNotRunFencesAllTheSame ends the member that has taken a dead one's shards while it
-// still looks at the other Leases. Who struck the dead one did not know yet that the API server
-// enforces the fence. The delay is waited for also where the mark could be written only after a
-// while.
+// TestWhoMayNotRunFencesAllTheSame stops the member that has taken a dead member's shards while it
+// still looks at the other Leases. The member that struck did not know yet that the API server
+// enforces the fence. The delay must also be waited for if the mark is written late.
 func TestWhoMayNotRunFencesAllTheSame(t *testing.T) {
 	for name, slow := range map[string]time.Duration{"at once": 0, "late": 4500 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) { endWhileFencing(t, slow) })
 	}
 }
 
-// endWhileFencing is the test, with writes of the member that take so long from when it is to end.
+// endWhileFencing is the test. For a second after the member is told to stop, its updates take
+// slow.
 func endWhileFencing(t *testing.T, slow time.Duration) {
-	inBubble(t, 16, func(t *testing.T, s *world) {
+	inBubble(t, 16, func(t *testing.T, s *testFleet) {
 		const delay = 3 * time.Second
 		var dead string
 		var struck atomic.Bool
@@ -227,10 +226,10 @@ func endWhileFencing(t *testing.T, slow time.Duration) {
 		if err := c.publish("JTI=1"); err != nil {
 			t.Fatal(err)
 		}
-		pass(10 * time.Second) // until it is on the Lease
+		pass(10 * time.Second) // until the credential is on the Lease
 		died, left := time.Now(), s.leases(c.process)
 		c.client.Block()
-		a.client.LagWatch(500 * time.Millisecond) // so long does a look take
+		a.client.LagWatch(500 * time.Millisecond) // makes the look take this long
 		for range 600 {
 			if slices.ContainsFunc(s.leases(a.process), func(name string) bool { return slices.Contains(left, name) }) {
 				break
@@ -262,9 +261,10 @@ func endWhileFencing(t *testing.T, slow time.Duration) {
 	})
 }
 
-// TestDelayWithinAHandoff: a member that ends waits for as long as a handoff may take.
+// TestDelayWithinAHandoff checks the limit of FenceDelay: a member that stops waits for as long as
+// a handoff may take.
 func TestDelayWithinAHandoff(t *testing.T) {
-	s := newWorld(t, testPlan(t, 2))
+	s := newTestFleet(t, testPlan(t, 2))
 	c := Config{
 		Fleet: "flotilla", Member: "a", Plan: s.plan, Leases: s.store.Client("a"), Timing: election.DefaultTiming(), HandoffTimeout: 2 * time.Second,
 		Build: func(context.Context, Work) (Instance, error) { return nil, errors.New("never") }, Exit: func(string) {},
@@ -280,7 +280,7 @@ func TestDelayWithinAHandoff(t *testing.T) {
 }
 
 func TestMarkOfAnotherIsWaitedForOnlyAsLongAsItTakes(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		c := s.guard("c", true, nil)
 		pass(time.Minute)
 		if err := c.publish("JTI=1"); err != nil {
@@ -290,7 +290,7 @@ func TestMarkOfAnotherIsWaitedForOnlyAsLongAsItTakes(t *testing.T) {
 		pass(time.Minute)
 		c.client.Block()
 		pass(10 * time.Second)
-		// Somebody else is quicker, and long enough for nothing to be left to wait for.
+		// Somebody else marks first, early enough that nothing is left to wait for.
 		s.store.Tamper("flotilla-member-c", func(lease *coordinationv1.Lease) {
 			marked, _ := election.FenceIncarnation(lease, c.Incarnation())
 			*lease = *marked
@@ -315,7 +315,7 @@ func TestMarkOfAnotherIsWaitedForOnlyAsLongAsItTakes(t *testing.T) {
 }
 
 func TestMarkOutlivesANewIncarnation(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		a, first := s.guard("a", true, nil), s.guard("c", true, nil)
 		pass(time.Minute)
 		if err := first.publish("JTI=1"); err != nil {
@@ -341,9 +341,9 @@ func TestMarkOutlivesANewIncarnation(t *testing.T) {
 	})
 }
 
-// TestNewIncarnationFencesItsPredecessor has nobody else to do it.
+// TestNewIncarnationFencesItsPredecessor has no other member that could fence.
 func TestNewIncarnationFencesItsPredecessor(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		first := s.guard("c", true, nil)
 		pass(time.Minute)
 		if err := first.publish("JTI=1"); err != nil {
@@ -369,7 +369,7 @@ func TestNewIncarnationFencesItsPredecessor(t *testing.T) {
 }
 
 func TestFencedMemberEnds(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *world) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
 		s.guard("a", true, nil)
 		c := s.guard("c", true, nil)
 		pass(time.Minute)
@@ -390,7 +390,7 @@ func TestFencedMemberEnds(t *testing.T) {
 		if !errors.Is(c.err, ErrFenced) || !errors.Is(c.err, election.ErrMembershipLost) {
 			t.Errorf("Run() = %v, want %v", c.err, ErrFenced)
 		}
-		// A new credential would be a way round.
+		// A new credential would bypass the fence.
 		if err := c.publish("JTI=2"); !errors.Is(err, election.ErrMarked) {
 			t.Errorf("publishing while fenced: %v, want %v", err, election.ErrMarked)
 		}
@@ -400,7 +400,7 @@ func TestFencedMemberEnds(t *testing.T) {
 }
 
 func TestMarkByAStrangerOnAnotherLeaseIsNone(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		a, c := s.guard("a", true, nil), s.guard("c", true, nil)
 		pass(time.Minute)
 		s.store.Tamper("flotilla-member-a", func(lease *coordinationv1.Lease) {
@@ -414,7 +414,8 @@ func TestMarkByAStrangerOnAnotherLeaseIsNone(t *testing.T) {
 	})
 }
 
-// unmarkable answers what would mark c with these errors, one after the other; nil lets it pass.
+// unmarkable answers writes of c's Lease with these errors, one after another; nil lets a write
+// pass.
 type unmarkable struct {
 	*leasetest.Client
 	errs []error
@@ -434,8 +435,8 @@ func (u *unmarkable) Update(ctx context.Context, lease *coordinationv1.Lease, op
 var leases = schema.GroupResource{Resource: "leases"}
 
 func TestMarkThatIsRefusedHoldsNothingUp(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *world) {
-		// The strike, the same without a mark, and the mark before a shard runs.
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
+		// The strike, the strike without a mark, and the mark before a shard runs.
 		no := apierrors.NewForbidden(leases, "", errors.New("not yours"))
 		forbidden := []error{no, nil, no}
 		a := s.guard("a", true, func(c *Config) { c.Leases = &unmarkable{c.Leases.(*leasetest.Client), forbidden} })
@@ -449,14 +450,14 @@ func TestMarkThatIsRefusedHoldsNothingUp(t *testing.T) {
 		pass(20 * time.Second)
 		s.allHeld("a")
 		if n := a.count(EventFenceRefused); n != 1 {
-			t.Errorf("%d events say so, want 1", n)
+			t.Errorf("%d events report it, want 1", n)
 		}
 	})
 }
 
-// TestMarkIsTriedAgain has everything happen to it that passes.
+// TestMarkIsTriedAgain answers the mark with every temporary error.
 func TestMarkIsTriedAgain(t *testing.T) {
-	inBubble(t, 1, func(t *testing.T, s *world) {
+	inBubble(t, 1, func(t *testing.T, s *testFleet) {
 		c := s.guard("c", true, nil)
 		pass(time.Minute)
 		if err := c.publish("JTI=1"); err != nil {
@@ -472,14 +473,15 @@ func TestMarkIsTriedAgain(t *testing.T) {
 			t.Errorf("%d marks, want 1; %d errors left", len(marks), len(u.errs))
 		}
 		if n := a.count(EventFenceRefused); n != 0 {
-			t.Errorf("%d events say that it was refused", n)
+			t.Errorf("%d events report a refusal", n)
 		}
 	})
 }
 
-// TestNothingIsFencedWhereNobodyEnforcesIt holds takeovers to what they take without a fence.
+// TestNothingIsFencedWhereNobodyEnforcesIt checks that takeovers take no longer than without a
+// fence.
 func TestNothingIsFencedWhereNobodyEnforcesIt(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *world) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
 		s.guard("a", false, nil)
 		c := s.guard("c", false, nil)
 		pass(time.Minute)
@@ -488,7 +490,7 @@ func TestNothingIsFencedWhereNobodyEnforcesIt(t *testing.T) {
 		}
 		pass(time.Second)
 		c.client.Block("update")
-		// It does not wait, because nothing depends on it.
+		// Publishing does not wait, because nothing depends on it.
 		if err := c.publish("JTI=2"); err != nil {
 			t.Error(err)
 		}
@@ -502,7 +504,7 @@ func TestNothingIsFencedWhereNobodyEnforcesIt(t *testing.T) {
 }
 
 func TestCredentialThatCannotBePublished(t *testing.T) {
-	inBubble(t, 1, func(t *testing.T, s *world) {
+	inBubble(t, 1, func(t *testing.T, s *testFleet) {
 		a := s.guard("a", true, nil)
 		pass(time.Minute)
 		a.client.Block("update")

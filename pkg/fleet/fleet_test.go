@@ -33,7 +33,7 @@ import (
 
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard())
-	// client-go's handlers slow errors down by a clock that bubbles would share.
+	// client-go's handlers delay errors by a clock that bubbles would share.
 	utilruntime.ErrorHandlers = nil
 	os.Exit(m.Run())
 }
@@ -49,7 +49,7 @@ const (
 	warming = 300 * time.Millisecond
 )
 
-// testPlan has n ranges and two groups.
+// testPlan returns a plan of n ranges and two groups.
 func testPlan(t *testing.T, n int) shard.Plan {
 	t.Helper()
 	ranges, err := shard.EqualRanges(n)
@@ -67,10 +67,10 @@ func testPlan(t *testing.T, n int) shard.Plan {
 	return shard.Plan{Generation: 1, Rings: []shard.Ring{namespaced, cluster}}
 }
 
-// world is what the members of a test share: the Leases, and who works on what.
-type world struct {
+// testFleet is what the members of a test share: the Leases, and a record of who works on what.
+type testFleet struct {
 	t     *testing.T
-	ctx   context.Context // what members are run with
+	ctx   context.Context // the context of all members
 	store *leasetest.Store
 	plan  shard.Plan
 
@@ -78,42 +78,42 @@ type world struct {
 	workers map[shard.ID]worker
 	exits   []string
 	events  []Event
-	// version counts all writes, at has when each was, and written the last one to each extent by
-	// each process.
+	// version counts all writes. at has the time of each, written the last write of each process to
+	// each extent.
 	version int
 	at      []time.Time
 	written map[writer]written
-	// weights has how many objects each namespace has.
+	// weights has the number of objects in each namespace.
 	weights map[string]int64
-	// warm counts the times that work began with a cache that had been prepared, unheld those
-	// that it began without one and was told since when nobody could write, told the
-	// preparations that were told, fakeWorks what has been built and neither run nor closed,
-	// built what has been built at all, and forgotten what has given up its caches.
+	// begun counts the starts of work, warm those with a prepared cache, and unheld those with an
+	// empty cache and Work.Unheld set. told counts the preparations with Work.Unheld set. fakeWorks
+	// counts the instances that were built and neither ran nor were closed, built all instances,
+	// and forgotten those that discarded their caches.
 	begun, warm, unheld, told, fakeWorks, built, forgotten int
 }
 
-// worker is who works on a shard, and on what that covers.
+// worker is who works on a shard, and what the shard covers.
 type worker struct {
 	incarnation string
 	extent      shard.Extent
 	began       time.Time
 }
 
-// writer is who wrote to what.
+// writer is who wrote, and to which shard.
 type writer struct {
 	shard.ID
 	incarnation string
 }
 
-// written is the last write of one process to a shard, when it was, and what that covers.
+// written is the last write of one process to a shard, its time, and what the shard covers.
 type written struct {
 	version int
 	at      time.Time
 	extent  shard.Extent
 }
 
-func newWorld(t *testing.T, plan shard.Plan) *world {
-	s := &world{t: t, ctx: t.Context(), store: leasetest.NewStore(), plan: plan, workers: map[shard.ID]worker{}, written: map[writer]written{}}
+func newTestFleet(t *testing.T, plan shard.Plan) *testFleet {
+	s := &testFleet{t: t, ctx: t.Context(), store: leasetest.NewStore(), plan: plan, workers: map[shard.ID]worker{}, written: map[writer]written{}}
 	t.Cleanup(s.requireConcluded) // after all processes have ended
 	return s
 }
@@ -121,7 +121,7 @@ func newWorld(t *testing.T, plan shard.Plan) *world {
 // process is the process of one member.
 type process struct {
 	*Member
-	world  *world
+	fleet  *testFleet
 	client *leasetest.Client
 	stop   func()
 	ended  chan struct{}
@@ -129,7 +129,7 @@ type process struct {
 }
 
 // launch makes a process and runs it.
-func (s *world) launch(name string, change func(*Config)) *process {
+func (s *testFleet) launch(name string, change func(*Config)) *process {
 	s.t.Helper()
 	proc := s.create(name, change)
 	ctx, cancel := context.WithCancel(s.ctx)
@@ -139,11 +139,11 @@ func (s *world) launch(name string, change func(*Config)) *process {
 	return proc
 }
 
-// create makes a process that does nothing yet.
-func (s *world) create(name string, change func(*Config)) *process {
+// create makes a process without starting it.
+func (s *testFleet) create(name string, change func(*Config)) *process {
 	s.t.Helper()
 	client := s.store.Client(name)
-	proc := &process{world: s, client: client, ended: make(chan struct{})}
+	proc := &process{fleet: s, client: client, ended: make(chan struct{})}
 	c := Config{
 		Fleet: "flotilla", Member: name, Plan: s.plan, Leases: client, Clock: clock.RealClock{},
 		Timing: election.DefaultTiming(), RebalanceDelay: delay,
@@ -164,33 +164,33 @@ func (s *world) create(name string, change func(*Config)) *process {
 
 // build makes a fakeWork.
 func (proc *process) build(_ context.Context, w Work) (Instance, error) {
-	proc.world.mu.Lock()
-	defer proc.world.mu.Unlock()
-	proc.world.fakeWorks++
-	proc.world.built++
+	proc.fleet.mu.Lock()
+	defer proc.fleet.mu.Unlock()
+	proc.fleet.fakeWorks++
+	proc.fleet.built++
 	return &fakeWork{process: proc, work: w}, nil
 }
 
 // fakeWork is a shard's work that writes when it begins and when it ends, and takes a moment to
-// stop. It is the judge of two invariants: two members never work on one shard at a time, and
-// none begins with a cache that is older than the last write.
+// stop. It checks two invariants: two members never work on one shard at a time, and none begins
+// with a cache that is older than the last write.
 type fakeWork struct {
 	*process
 	work Work
 	warm bool
-	// seen is the version that the cache has come to.
+	// seen is the version that the cache has reached.
 	seen int
 }
 
 func (c *fakeWork) Warm(ctx context.Context) error {
-	c.world.mu.Lock()
-	c.warm, c.seen = true, c.world.version
+	c.fleet.mu.Lock()
+	c.warm, c.seen = true, c.fleet.version
 	if unheld := c.work.Unheld; !unheld.IsZero() {
-		// What it follows may have been filled right after that, and lag.
-		c.world.told++
-		c.seen = sort.Search(c.world.version, func(i int) bool { return c.world.at[i].After(unheld) })
+		// The cache that it follows may have been filled right after that, and lag.
+		c.fleet.told++
+		c.seen = sort.Search(c.fleet.version, func(i int) bool { return c.fleet.at[i].After(unheld) })
 	}
-	c.world.mu.Unlock()
+	c.fleet.mu.Unlock()
 	select {
 	case <-time.After(warming):
 		return nil
@@ -204,45 +204,45 @@ func (c *fakeWork) CatchUp(_ context.Context, writes fence.Writes) error {
 		c.seen = max(c.seen, last)
 	}
 	if !c.work.Unheld.IsZero() {
-		c.world.mu.Lock()
-		defer c.world.mu.Unlock()
-		last := c.world.lastOf(c.work.Shard.ID)
-		c.world.judgeUnheld(c, func(w writer) bool { return w != last })
+		c.fleet.mu.Lock()
+		defer c.fleet.mu.Unlock()
+		last := c.fleet.lastOf(c.work.Shard.ID)
+		c.fleet.judgeUnheld(c, func(w writer) bool { return w != last })
 	}
 	return nil
 }
 
 // Refresh implements Refresher.
 func (c *fakeWork) Refresh(context.Context) error {
-	c.world.mu.Lock()
-	defer c.world.mu.Unlock()
-	c.seen = c.world.version
+	c.fleet.mu.Lock()
+	defer c.fleet.mu.Unlock()
+	c.seen = c.fleet.version
 	return nil
 }
 
 func (c *fakeWork) Run(ctx context.Context) error {
 	id := c.work.Shard.ID
-	c.world.mu.Lock()
-	for other, w := range c.world.workers {
+	c.fleet.mu.Lock()
+	for other, w := range c.fleet.workers {
 		if w.extent.Overlaps(c.extent()) {
-			c.world.t.Errorf("%s began %s while %s worked on %s", c.Incarnation(), id, w.incarnation, other)
+			c.fleet.t.Errorf("%s began %s while %s worked on %s", c.Incarnation(), id, w.incarnation, other)
 		}
 	}
-	c.world.workers[id] = worker{c.Incarnation(), c.extent(), time.Now()}
-	c.world.begun++
+	c.fleet.workers[id] = worker{c.Incarnation(), c.extent(), time.Now()}
+	c.fleet.begun++
 	if c.warm {
-		c.world.warm++
-		for other, w := range c.world.written {
+		c.fleet.warm++
+		for other, w := range c.fleet.written {
 			if w.extent.Overlaps(c.extent()) && c.seen < w.version {
-				c.world.t.Errorf("%s began %s with a cache at %d, and the last write, to %s, was %d", c.Incarnation(), id, c.seen, other, w.version)
+				c.fleet.t.Errorf("%s began %s with a cache at %d, and the last write, to %s, was %d", c.Incarnation(), id, c.seen, other, w.version)
 			}
 		}
 	}
 	if !c.warm && !c.work.Unheld.IsZero() {
-		c.world.unheld++
-		c.world.judgeUnheld(c, func(writer) bool { return true })
+		c.fleet.unheld++
+		c.fleet.judgeUnheld(c, func(writer) bool { return true })
 	}
-	c.world.mu.Unlock()
+	c.fleet.mu.Unlock()
 	if !c.warm {
 		select {
 		case <-time.After(warming):
@@ -254,25 +254,25 @@ func (c *fakeWork) Run(ctx context.Context) error {
 	<-ctx.Done()
 	time.Sleep(100 * time.Millisecond) // virtual: finishing what is in flight
 	c.write()
-	c.world.mu.Lock()
-	defer c.world.mu.Unlock()
-	delete(c.world.workers, id)
-	c.world.fakeWorks--
+	c.fleet.mu.Lock()
+	defer c.fleet.mu.Unlock()
+	delete(c.fleet.workers, id)
+	c.fleet.fakeWorks--
 	return nil
 }
 
-// judgeUnheld fails if one of those who count has written what the work may not have seen. The
-// caller holds mu.
-func (s *world) judgeUnheld(c *fakeWork, counts func(writer) bool) {
+// judgeUnheld fails if a writer for which counts returns true has written something that the work
+// may not have seen. The caller holds mu.
+func (s *testFleet) judgeUnheld(c *fakeWork, counts func(writer) bool) {
 	for by, w := range s.written {
 		if counts(by) && w.extent.Overlaps(c.extent()) && w.at.After(c.work.Unheld) {
-			s.t.Errorf("%s is given %s, unheld since %v, and %s wrote to %s at %v", c.Incarnation(), c.work.Shard.ID, c.work.Unheld, by.incarnation, by.ID, w.at)
+			s.t.Errorf("%s got %s as unheld since %v, but %s wrote to %s at %v", c.Incarnation(), c.work.Shard.ID, c.work.Unheld, by.incarnation, by.ID, w.at)
 		}
 	}
 }
 
-// lastOf returns who has written to a shard last. The caller holds mu.
-func (s *world) lastOf(id shard.ID) (last writer) {
+// lastOf returns the last writer of a shard. The caller holds mu.
+func (s *testFleet) lastOf(id shard.ID) (last writer) {
 	for by, w := range s.written {
 		if by.ID == id && w.version > s.written[last].version {
 			last = by
@@ -281,8 +281,8 @@ func (s *world) lastOf(id shard.ID) (last writer) {
 	return last
 }
 
-// wrote notes a write. The caller holds mu.
-func (s *world) wrote(by writer, to shard.Extent) {
+// wrote records a write. The caller holds mu.
+func (s *testFleet) wrote(by writer, to shard.Extent) {
 	s.version++
 	s.at = append(s.at, time.Now())
 	s.written[by] = written{s.version, time.Now(), to}
@@ -293,66 +293,66 @@ func (c *fakeWork) extent() shard.Extent {
 }
 
 func (c *fakeWork) Close() {
-	c.world.mu.Lock()
-	defer c.world.mu.Unlock()
-	c.world.fakeWorks--
+	c.fleet.mu.Lock()
+	defer c.fleet.mu.Unlock()
+	c.fleet.fakeWorks--
 }
 
 // Forget implements Forgetter.
 func (c *fakeWork) Forget() {
 	if !isClosed(c.work.Closed) {
-		c.world.t.Errorf("%s has given up the caches of %s, and what outlives its controllers can write still", c.Incarnation(), c.work.Shard.ID)
+		c.fleet.t.Errorf("%s discarded the caches of %s before the fence was closed", c.Incarnation(), c.work.Shard.ID)
 	}
-	c.world.mu.Lock()
-	defer c.world.mu.Unlock()
-	c.world.forgotten++
+	c.fleet.mu.Lock()
+	defer c.fleet.mu.Unlock()
+	c.fleet.forgotten++
 }
 
 // write writes through the fence, as a controller would.
 func (c *fakeWork) write() {
 	client := http.Client{Transport: c.work.Fence(c)}
-	request, err := http.NewRequestWithContext(c.world.t.Context(), http.MethodPut, "http://world/api/v1/namespaces/n/pods/p", http.NoBody)
+	request, err := http.NewRequestWithContext(c.fleet.t.Context(), http.MethodPut, "http://apiserver/api/v1/namespaces/n/pods/p", http.NoBody)
 	if err != nil {
-		c.world.t.Error(err)
+		c.fleet.t.Error(err)
 		return
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return // refused, as it should be where the claim has ended
+		return // refused, as it should be once the claim has ended
 	}
 	_, _ = io.Copy(io.Discard, response.Body)
 	_ = response.Body.Close()
 }
 
-// RoundTrip is the API server.
+// RoundTrip acts as the API server.
 func (c *fakeWork) RoundTrip(*http.Request) (*http.Response, error) {
-	c.world.mu.Lock()
-	defer c.world.mu.Unlock()
-	c.world.wrote(writer{c.work.Shard.ID, c.Incarnation()}, c.extent())
-	body := fmt.Sprintf(`{"kind":"Pod","metadata":{"resourceVersion":"%d"}}`, c.world.version)
+	c.fleet.mu.Lock()
+	defer c.fleet.mu.Unlock()
+	c.fleet.wrote(writer{c.work.Shard.ID, c.Incarnation()}, c.extent())
+	body := fmt.Sprintf(`{"kind":"Pod","metadata":{"resourceVersion":"%d"}}`, c.fleet.version)
 	return &http.Response{
 		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
 	}, nil
 }
 
-// counts is what has been counted up to now.
+// counts has the counters at one time.
 type counts struct{ begun, warm, unheld, told, version, fakeWorks int }
 
-func (s *world) counts() counts {
+func (s *testFleet) counts() counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return counts{s.begun, s.warm, s.unheld, s.told, s.version, s.fakeWorks}
 }
 
-// working returns who works on what now.
-func (s *world) working() map[shard.ID]worker {
+// working returns who works on what.
+func (s *testFleet) working() map[shard.ID]worker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.workers)
 }
 
-// holders returns how many shards each member works on, and checks that all have one.
-func (s *world) holders() map[string]int {
+// holders returns how many shards each member works on.
+func (s *testFleet) holders() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := map[string]int{}
@@ -362,8 +362,8 @@ func (s *world) holders() map[string]int {
 	return n
 }
 
-// allHeld fails unless every shard is worked on, by these members and each of them.
-func (s *world) allHeld(by ...string) {
+// allHeld fails unless exactly these members work on all shards, each on at least one.
+func (s *testFleet) allHeld(by ...string) {
 	s.t.Helper()
 	n := s.holders()
 	total, names := 0, []string{}
@@ -380,13 +380,13 @@ func (s *world) allHeld(by ...string) {
 // pass lets virtual time go by.
 func pass(d time.Duration) { time.Sleep(d); synctest.Wait() } // virtual
 
-func inBubble(t *testing.T, shards int, f func(t *testing.T, s *world)) {
+func inBubble(t *testing.T, shards int, f func(t *testing.T, s *testFleet)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(t, newWorld(t, testPlan(t, shards))) })
+	synctest.Test(t, func(t *testing.T) { f(t, newTestFleet(t, testPlan(t, shards))) })
 }
 
 func TestOneMemberTakesAll(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		a := s.launch("a", nil)
 		pass(time.Second)
 		if a.Ready() == nil {
@@ -401,7 +401,7 @@ func TestOneMemberTakesAll(t *testing.T) {
 }
 
 func TestThreeMembersShare(t *testing.T) {
-	inBubble(t, 16, func(t *testing.T, s *world) {
+	inBubble(t, 16, func(t *testing.T, s *testFleet) {
 		for _, name := range []string{"a", "b", "c"} {
 			s.launch(name, nil)
 		}
@@ -416,7 +416,7 @@ func TestThreeMembersShare(t *testing.T) {
 }
 
 func TestJoiningWaitsAndLeavingDoesNot(t *testing.T) {
-	inBubble(t, 16, func(t *testing.T, s *world) {
+	inBubble(t, 16, func(t *testing.T, s *testFleet) {
 		s.launch("a", nil)
 		pass(time.Minute)
 		b := s.launch("b", nil)
@@ -438,10 +438,9 @@ func TestJoiningWaitsAndLeavingDoesNot(t *testing.T) {
 	})
 }
 
-// TestPlannedMovesAreWarm scales out and in, and holds every move to a warm start and to a
-// moment without a worker.
+// TestPlannedMovesAreWarm scales out and in. Every move must start warm.
 func TestPlannedMovesAreWarm(t *testing.T) {
-	inBubble(t, 16, func(t *testing.T, s *world) {
+	inBubble(t, 16, func(t *testing.T, s *testFleet) {
 		s.launch("a", nil)
 		pass(time.Minute)
 		first := s.counts()
@@ -466,10 +465,10 @@ func TestPlannedMovesAreWarm(t *testing.T) {
 	})
 }
 
-// TestStandby has a member with warm caches take over from one that dies, at once and warm; and it
-// asks for nothing before.
+// TestStandby has a member with warm caches take over at once from a member that dies. Before that
+// it must not ask for anything.
 func TestStandby(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *world) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
 		standby := func(c *Config) { c.Standby = true }
 		s.launch("a", standby)
 		b := s.launch("b", standby)
@@ -506,7 +505,7 @@ func TestStandby(t *testing.T) {
 
 // TestOwnerThatDiesWhilePreparingCostsNothing cuts the newcomer off while its caches fill.
 func TestOwnerThatDiesWhilePreparingCostsNothing(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		s.launch("a", nil)
 		pass(time.Minute)
 		before := s.counts().version
@@ -528,9 +527,9 @@ func TestOwnerThatDiesWhilePreparingCostsNothing(t *testing.T) {
 	})
 }
 
-// TestForgedRequestMovesNothing has somebody ask who is not to own the shard.
+// TestForgedRequestMovesNothing forges requests by a member that should not own the shards.
 func TestForgedRequestMovesNothing(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, s *world) {
+	inBubble(t, 2, func(t *testing.T, s *testFleet) {
 		s.launch("a", nil)
 		pass(time.Minute)
 		for _, id := range s.plan.Shards() {
@@ -542,14 +541,14 @@ func TestForgedRequestMovesNothing(t *testing.T) {
 		pass(time.Minute)
 		s.allHeld("a")
 		if s.counts().version != before {
-			t.Errorf("a forged request had %d writes made", s.counts().version-before)
+			t.Errorf("a forged request caused %d writes", s.counts().version-before)
 		}
 	})
 }
 
-// TestNobodyAsks has a member leave whose successor never gets ready.
+// TestNobodyAsks lets a member leave whose successor never gets ready.
 func TestNobodyAsks(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, s *world) {
+	inBubble(t, 2, func(t *testing.T, s *testFleet) {
 		a := s.launch("a", nil)
 		pass(time.Minute)
 		s.launch("b", func(c *Config) {
@@ -566,10 +565,10 @@ func TestNobodyAsks(t *testing.T) {
 	})
 }
 
-// TestStoppedWhileItIsBuilt: work that was asked to stop before it was there never begins, so that
-// HandoffTimeout bounds how long it may write.
+// TestStoppedWhileItIsBuilt checks that work that was told to stop while being built never begins,
+// so that HandoffTimeout bounds how long it may write.
 func TestStoppedWhileItIsBuilt(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, s *world) {
+	inBubble(t, 2, func(t *testing.T, s *testFleet) {
 		a := s.launch("a", func(c *Config) {
 			build := c.Build
 			c.Build = func(ctx context.Context, w Work) (Instance, error) {
@@ -590,7 +589,7 @@ func TestStoppedWhileItIsBuilt(t *testing.T) {
 }
 
 // leases returns the Leases of shards that name the member.
-func (s *world) leases(of *process) []string {
+func (s *testFleet) leases(of *process) []string {
 	var names []string
 	for _, proc := range s.plan.Shards() {
 		if lease := leaseapi.ShardLease("flotilla", proc.ID); s.holderOf(lease) == of.Incarnation() {
@@ -601,7 +600,7 @@ func (s *world) leases(of *process) []string {
 }
 
 func TestStoppingReleasesEverything(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		a := s.launch("a", nil)
 		pass(time.Minute)
 		s.allHeld("a")
@@ -620,7 +619,7 @@ func TestStoppingReleasesEverything(t *testing.T) {
 }
 
 func TestCutOffMemberStopsBeforeOthersTakeOver(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *world) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
 		s.launch("a", nil)
 		s.launch("b", nil)
 		pass(time.Minute)
@@ -639,7 +638,7 @@ func TestCutOffMemberStopsBeforeOthersTakeOver(t *testing.T) {
 }
 
 func TestLostMembershipEndsTheProcess(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		a := s.launch("a", nil)
 		pass(time.Minute)
 		lease := s.store.Get("flotilla-member-a")
@@ -657,7 +656,7 @@ func TestLostMembershipEndsTheProcess(t *testing.T) {
 }
 
 func TestTwoProcessesOfOneName(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		first := s.launch("a", nil)
 		pass(time.Minute)
 		second := s.launch("a", nil)
@@ -675,9 +674,9 @@ func TestTwoProcessesOfOneName(t *testing.T) {
 	})
 }
 
-// TestAnotherShardCount has a member come with another first plan: it works by the fleet's.
+// TestAnotherShardCount starts a member with another first plan: it must work by the fleet's.
 func TestAnotherShardCount(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *world) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
 		s.launch("a", nil)
 		pass(time.Minute)
 		other := testPlan(t, 4)
@@ -690,10 +689,10 @@ func TestAnotherShardCount(t *testing.T) {
 	})
 }
 
-// TestMemberThatRefusesIsLeftOut has a member that cannot work by the plan: it holds nothing up,
-// and gets nothing.
+// TestMemberThatRefusesIsLeftOut starts a member that cannot work by the plan: it must delay
+// nothing and get nothing.
 func TestMemberThatRefusesIsLeftOut(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *world) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
 		a := s.launch("a", nil)
 		pass(time.Minute)
 		b := s.launch("b", func(c *Config) {
@@ -717,10 +716,10 @@ func TestMemberThatRefusesIsLeftOut(t *testing.T) {
 	})
 }
 
-// TestLookBeforeYouRun has a shard of another plan held while one is handed over: who acquires must
-// give it back, run nothing, and try again until the other has gone.
+// TestLookBeforeYouRun holds a shard of another plan while a shard is handed over. The member that
+// acquires the shard must give it back, run nothing, and try again until the other one is gone.
 func TestLookBeforeYouRun(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *world) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
 		s.launch("a", nil)
 		pass(time.Minute)
 		s.launch("b", nil)
@@ -744,7 +743,7 @@ func TestLookBeforeYouRun(t *testing.T) {
 }
 
 func TestWorkThatCannotStartIsTriedAgain(t *testing.T) {
-	inBubble(t, 1, func(t *testing.T, s *world) {
+	inBubble(t, 1, func(t *testing.T, s *testFleet) {
 		failures := 3
 		s.launch("a", func(c *Config) {
 			build := c.Build
@@ -764,8 +763,8 @@ func TestWorkThatCannotStartIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestRandomHistories starts, stops and cuts off members at random. The work itself
-// judges that no shard has two workers; in the end every shard must have one.
+// TestRandomHistories starts, stops and cuts off members at random. The work itself checks that no
+// shard has two workers; in the end every shard must have one.
 func TestRandomHistories(t *testing.T) {
 	for range histories() {
 		seed := rand.Uint64()
@@ -773,7 +772,7 @@ func TestRandomHistories(t *testing.T) {
 			seed = *seedFlag
 		}
 		t.Run(fmt.Sprintf("seed=%#x", seed), func(t *testing.T) {
-			inBubble(t, 6, func(t *testing.T, s *world) { randomHistory(t, s, rand.New(rand.NewPCG(seed, 0))) })
+			inBubble(t, 6, func(t *testing.T, s *testFleet) { randomHistory(t, s, rand.New(rand.NewPCG(seed, 0))) })
 		})
 	}
 }
@@ -786,7 +785,7 @@ func histories() int {
 	return *seeds
 }
 
-func randomHistory(t *testing.T, s *world, random *rand.Rand) {
+func randomHistory(t *testing.T, s *testFleet, random *rand.Rand) {
 	launched := map[string]*process{}
 	standby := random.IntN(2) == 0
 	launch := func(name string) *process { return s.launch(name, func(c *Config) { c.Standby = standby }) }

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// TestWhatHasEndedForgets: each instance gives up its caches once it has run, or was given up, and
-// cannot write any more.
+// TestWhatHasEndedForgets checks that each instance discards its caches once it has run or was
+// closed, and has no way to write.
 func TestWhatHasEndedForgets(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		a := s.launch("a", nil)
 		pass(time.Minute)
 		b := s.launch("b", func(c *Config) { c.Standby = true })
@@ -21,15 +21,15 @@ func TestWhatHasEndedForgets(t *testing.T) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.fakeWorks != 0 || s.built < 8 || s.forgotten != s.built {
-			t.Errorf("%d of %d instances have given up their caches, and %d have not ended; want all, and none", s.forgotten, s.built, s.fakeWorks)
+			t.Errorf("%d of %d instances have discarded their caches, and %d have not ended; want all, and none", s.forgotten, s.built, s.fakeWorks)
 		}
 	})
 }
 
-// TestWhatIsForgotten: an acquisition says which controllers begin again without their memory,
-// unless nobody has run them on the shard.
+// TestWhatIsForgotten checks that an acquisition names the controllers that begin again without
+// their memory, unless nobody has run them on the shard.
 func TestWhatIsForgotten(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		controllers := s.plan.Rings[0].Controllers
 		forgets := func(c *Config) {
 			c.Forgets = func(name string) bool { return name == controllers[0] }

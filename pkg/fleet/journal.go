@@ -18,33 +18,32 @@ const maxTransitions = 200
 // A JournalEntry is one transition that a member has observed.
 type JournalEntry struct {
 	history.Transition
-	// Seen is when, by the member's clock; At is the wall clock's time then, for people.
+	// Seen is the time by the member's clock. At is the wall-clock time, for people.
 	Seen, At time.Time
 }
 
 // Journal returns the last 200 transitions that this member has observed on the fleet's Leases
-// since it was started, the oldest first, without the steps in between (see [history.Kind.IsStep]).
-// A release and another member's acquisition that follows it are one handover, whose Gap ends with
-// the acquisition. What happened while it could not watch the Leases is told as it looks
-// afterwards, see package history.
+// since it started, oldest first, without intermediate steps (see [history.Kind.IsStep]). A release
+// and another member's following acquisition are one handover, whose Gap ends with the acquisition.
+// If the member could not watch the Leases for a while, the journal shows what can be inferred
+// afterwards; see package history.
 func (m *Member) Journal() []JournalEntry { return m.journal.list() }
 
 // Observed returns what this member has observed of the fleet's Leases and leader locks, sorted by
-// name, and the time by its clock: the moment that the observations' own times are to be compared
-// with. The slice must not be changed.
+// name. It also returns the time by the member's clock, with which to compare the observations'
+// times. The slice must not be changed.
 func (m *Member) Observed() ([]election.Observation, time.Time) {
 	return m.observer.List(), m.config.Clock.Now()
 }
 
-// journal is what a member remembers of what it has observed. Its methods are safe for concurrent
-// use.
+// journal records what a member has observed. Its methods are safe for concurrent use.
 type journal struct {
 	fleet string
 	clock election.Clock
 
 	mu      sync.Mutex
 	entries []JournalEntry
-	// silent has the incarnation of each member that was silent when it was looked at last.
+	// silent has the incarnation of each member that was silent at the last look.
 	silent map[string]string
 	last   election.Roster
 }
@@ -53,9 +52,9 @@ func newJournal(fleet string, clock election.Clock) *journal {
 	return &journal{fleet: fleet, clock: clock, silent: map[string]string{}}
 }
 
-// follow notes what the observer sees until stop is called. It looks at every change while the
-// observer records it, since the observer may merge changes before it reports them. That blocks the
-// observer for the milliseconds that reading a plan takes, whenever the plan changes.
+// follow records what the observer sees until stop is called. It inspects every change while the
+// observer records it, because the observer may merge changes before it reports them. Whenever the
+// plan changes, that blocks the observer for the milliseconds that reading a plan takes.
 func (j *journal) follow(observer *election.Observer) (stop func()) {
 	if faults.Bare {
 		return func() {}
@@ -69,8 +68,8 @@ func (j *journal) follow(observer *election.Observer) (stop func()) {
 	return stop
 }
 
-// look notes which members have fallen silent, or have returned, since the last call: no Lease
-// tells that.
+// look records which members have fallen silent, or have returned, since the last call: no change
+// of a Lease shows that.
 func (j *journal) look(roster election.Roster, get func(lease string) election.Observation) {
 	if faults.Bare {
 		return
@@ -99,8 +98,8 @@ func (j *journal) look(roster election.Roster, get func(lease string) election.O
 	}
 }
 
-// add notes the transitions that are the fleet's. A release and the acquisition that follows it
-// become one.
+// add records the transitions that belong to the fleet. It joins a release and the acquisition that
+// follows it.
 func (j *journal) add(happened ...history.Transition) {
 	seen, at := j.clock.Now(), time.Now()
 	j.mu.Lock()
@@ -121,7 +120,7 @@ func (j *journal) add(happened ...history.Transition) {
 	}
 }
 
-// isSilent reports whether the last that was noted of a member is that it is silent.
+// isSilent reports whether a member's latest entry says that it is silent.
 func (j *journal) isSilent(member string) bool {
 	for _, e := range slices.Backward(j.entries) {
 		if e.Member == member {
@@ -131,8 +130,8 @@ func (j *journal) isSilent(member string) bool {
 	return false
 }
 
-// joinRelease returns the acquisition as a handover if another member's release of the term before
-// is in the journal, and takes that out.
+// joinRelease returns the acquisition as a handover if the journal has another member's release of
+// the previous term. It removes that release.
 func (j *journal) joinRelease(e JournalEntry) JournalEntry {
 	for i, r := range slices.Backward(j.entries) {
 		if r.Lease != e.Lease {

@@ -49,7 +49,7 @@ func TestJournalJoinsReleaseAndAcquisition(t *testing.T) {
 	add(history.Released, two, "a", "", 7, 0)
 	fake.Step(20 * time.Millisecond)
 	add(history.Acquired, one, "", "b", 4, 0)
-	add(history.Acquired, two, "", "b", 9, 0) // not the term that follows
+	add(history.Acquired, two, "", "b", 9, 0) // not the next term
 	var got []string
 	for _, e := range j.list() {
 		got = append(got, fmt.Sprintf("%s %s %s>%s %d %v", e.Kind, e.Shard, e.From, e.To, e.Term, e.Gap))
@@ -61,12 +61,12 @@ func TestJournalJoinsReleaseAndAcquisition(t *testing.T) {
 	add(history.Released, one, "b", "", 4, 0)
 	add(history.Acquired, one, "", "b", 5, 0)
 	if last := j.list()[3]; last.Kind != history.Acquired || last.From != "b" {
-		t.Errorf("a shard that its last holder has acquired again is told as %s from %q", last.Kind, last.From)
+		t.Errorf("a shard acquired again by its last holder is recorded as %s from %q", last.Kind, last.From)
 	}
 }
 
-// TestJournalLeavesOut what is a step on the way, and what happens to Leases that are nobody's of
-// the fleet, or that lie about whose they are.
+// TestJournalLeavesOut checks that the journal omits intermediate steps, and Leases that are not
+// the fleet's or have another Lease's labels.
 func TestJournalLeavesOut(t *testing.T) {
 	id := shard.ID{Ring: "namespaces", Name: "00"}
 	own, labels := leaseapi.ShardLease("flotilla", id), leaseapi.ShardLabels("flotilla", id)
@@ -75,14 +75,14 @@ func TestJournalLeavesOut(t *testing.T) {
 		before, after election.Observation
 		want          int
 	}{
-		"asked":            {seen(own, "a_1", 1, 0, nil, labels), seen(own, "a_1", 1, 0, says(election.NextHolderAnnotation, "b_1"), labels), 0},
-		"ready":            {seen(own, "a_1", 1, 0, nil, labels), seen(own, "a_1", 1, 0, says(leaseapi.ReadyAnnotation, "1"), labels), 0},
-		"running":          {seen(own, "a_1", 1, 0, nil, labels), seen(own, "a_1", 1, 0, says(leaseapi.RunningAnnotation, "1"), labels), 0},
-		"released":         {seen(own, "a_1", 1, 0, nil, labels), seen(own, "", 1, 0, nil, labels), 1},
-		"another fleet's":  {seen("flotilla-x", "a_1", 1, 0, nil, nil), seen("flotilla-x", "b_1", 2, 0, nil, nil), 0},
-		"labels that lie":  {seen("flotilla-x", "a_1", 1, 0, nil, labels), seen("flotilla-x", "b_1", 2, 0, nil, labels), 0},
-		"another planner":  {seen("flotilla-plan", "a_1", 1, 0, nil, nil), seen("flotilla-plan", "b_1", 2, 0, nil, nil), 1},
-		"member that left": {seenMember("a_1", "leaving", nil), seenMember("", "leaving", nil), 1},
+		"asked":             {seen(own, "a_1", 1, 0, nil, labels), seen(own, "a_1", 1, 0, says(election.NextHolderAnnotation, "b_1"), labels), 0},
+		"ready":             {seen(own, "a_1", 1, 0, nil, labels), seen(own, "a_1", 1, 0, says(leaseapi.ReadyAnnotation, "1"), labels), 0},
+		"running":           {seen(own, "a_1", 1, 0, nil, labels), seen(own, "a_1", 1, 0, says(leaseapi.RunningAnnotation, "1"), labels), 0},
+		"released":          {seen(own, "a_1", 1, 0, nil, labels), seen(own, "", 1, 0, nil, labels), 1},
+		"another fleet's":   {seen("flotilla-x", "a_1", 1, 0, nil, nil), seen("flotilla-x", "b_1", 2, 0, nil, nil), 0},
+		"labels of another": {seen("flotilla-x", "a_1", 1, 0, nil, labels), seen("flotilla-x", "b_1", 2, 0, nil, labels), 0},
+		"another planner":   {seen("flotilla-plan", "a_1", 1, 0, nil, nil), seen("flotilla-plan", "b_1", 2, 0, nil, nil), 1},
+		"member that left":  {seenMember("a_1", "leaving", nil), seenMember("", "leaving", nil), 1},
 	} {
 		j := newJournal("flotilla", clock.RealClock{})
 		happened := history.Between("flotilla", tc.before, tc.after)
@@ -107,10 +107,10 @@ func TestJournalIsBounded(t *testing.T) {
 	}
 }
 
-// TestJournalOfARandomHistory has members join, leave, fall silent and come back, and reads what
-// one of them has observed.
+// TestJournalOfARandomHistory makes members join, leave, fall silent and return, and reads what one
+// of them has observed.
 func TestJournalOfARandomHistory(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		a := s.launch("a", nil)
 		pass(10 * time.Second)
 		b, c := s.launch("b", nil), s.launch("c", nil)
@@ -154,7 +154,7 @@ func TestJournalOfARandomHistory(t *testing.T) {
 			"the first plan is there": count(history.PlanChanged, "", "") == 1,
 		} {
 			if !is {
-				t.Errorf("not so: %s", what)
+				t.Errorf("false: %s", what)
 			}
 		}
 		for _, e := range journal {
@@ -170,7 +170,8 @@ func TestJournalOfARandomHistory(t *testing.T) {
 	})
 }
 
-// TestJournalOfAMemberThatReturns: a silent member whose Lease nobody takes is heard of again.
+// TestJournalOfAMemberThatReturns tests a silent member whose Lease nobody takes, and that renews
+// again.
 func TestJournalOfAMemberThatReturns(t *testing.T) {
 	leases := map[string]election.Observation{"flotilla-member-a": seenMember("a_1", "active", nil)}
 	get := func(name string) election.Observation { return leases[name] }

@@ -8,20 +8,21 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// verdict is what a member makes of what is on the plan's Lease.
+// verdict is a member's judgement of the plan on the plan's Lease.
 type verdict struct {
-	// plan is the one to work by; nil if there is none.
+	// plan is the plan to work by; nil if there is none.
 	plan *inForce
-	// err says why that is not the plan on the Lease, whose generation and digest these are: zero
-	// if it cannot be read.
+	// err says why plan is not the one on the Lease. generation and digest are those of the plan on
+	// the Lease, or zero if it cannot be read.
 	err        error
 	generation int64
 	digest     string
 }
 
-// judge returns what to make of the plan's Lease. Everything that looks at a plan asks it, so that
-// a plan that is refused changes nothing anywhere. A member that has just started, current is nil
-// then, judges by the last good plan that the Lease keeps, and so as those do that work by it.
+// judge returns the verdict on the plan's Lease. Everything that reads a plan uses it, so that a
+// refused plan changes nothing anywhere. For a member that has just started, current is nil. Such a
+// member judges by the last good plan that the Lease keeps, and so agrees with the members that
+// work by it.
 func (m *Member) judge(current *inForce, lease election.Observation, roster election.Roster) verdict {
 	next, digest, err := m.planOf(lease.Lease)
 	v := verdict{plan: current}
@@ -75,9 +76,10 @@ func (m *Member) admit(current *inForce, next shard.Plan, digest string, roster 
 	return nil
 }
 
-// vouched returns why a plan may not be worked by that cannot be held against the last good one,
-// because the Lease does not have that any more: a live member must work by it; where none works by
-// any, it must be the latest that a Lease tells of. Where no Lease tells of one, it is the first.
+// vouched returns why the member may not work by a plan that it cannot check against the last good
+// one, because the Lease lacks that. A live member must work by the plan. If no live member works
+// by any, it must be the latest plan that a Lease mentions. If no Lease mentions one, it is the
+// first plan.
 func (m *Member) vouched(v verdict, noGood error, roster election.Roster) error {
 	said, by := leaseapi.PlanSaid{}, ""
 	for _, member := range roster.Members() {
@@ -102,15 +104,15 @@ func (m *Member) vouched(v verdict, noGood error, roster election.Roster) error 
 		v.generation, noGood, by, said.Generation, v.digest, said.Digest)
 }
 
-// is reports whether a Lease says that its holder works by the plan that was judged.
+// is reports whether a Lease says that its holder works by the judged plan.
 func (v verdict) is(said leaseapi.PlanSaid) bool {
 	return said.Known() && said.Generation == v.generation && said.Digest == v.digest
 }
 
-// isFollowed reports whether this member refuses the plan on the Lease, and a live member other
-// than this one works by that plan, or by another one that is newer than the one in force here. Its
-// shards replace those of the plan in force: what is free of these must stay so, or each would wait
-// for the other.
+// isFollowed reports whether this member refuses the plan on the Lease while another live member
+// works by that plan, or by one newer than the plan in force here. That plan's shards replace those
+// of the plan in force here. Shards that this member does not run must stay free, or each member
+// would wait for the other.
 func (m *Member) isFollowed(roster election.Roster) bool {
 	r, current := m.refused.Load(), m.inForce.Load()
 	if r == nil || current == nil {

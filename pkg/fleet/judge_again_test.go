@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// TestPlannerJudgesOnceAllAreThere has the weights of one member's ranges grow while another member
-// is away. The planner cannot judge them then, and changes the plan when the member is back, though
-// the weights have changed no more by then and the interval is far from over.
+// TestPlannerJudgesOnceAllAreThere makes the weights of one member's ranges grow while another
+// member is away. The planner cannot judge them then. It must change the plan when the member is
+// back, even if the weights have stayed the same since and the interval is far from over.
 func TestPlannerJudgesOnceAllAreThere(t *testing.T) {
-	inBubble(t, 9, func(t *testing.T, s *world) {
+	inBubble(t, 9, func(t *testing.T, s *testFleet) {
 		processes, before, planner := s.planned(t, rarely)
-		away := besides(planner)
+		away := otherThan(planner)
 		processes[away].stop()
 		<-processes[away].ended
 		ring, _ := before.Ring("namespaces")

@@ -11,7 +11,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// aheadClock is a clock that was set wrong when its process began.
+// aheadClock is a clock that was wrong when its process began.
 type aheadClock struct {
 	clock.RealClock
 	by time.Duration
@@ -20,12 +20,12 @@ type aheadClock struct {
 func (c aheadClock) Now() time.Time                  { return c.RealClock.Now().Add(c.by) }
 func (c aheadClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// TestOneClockIsAhead has a member whose clock is an hour ahead, as another's is behind: who is
-// away is remembered for as long as with clocks that are right, and not longer.
+// TestOneClockIsAhead has a member whose clock is an hour ahead or behind. A member that is away
+// must be remembered exactly as long as with correct clocks.
 func TestOneClockIsAhead(t *testing.T) {
 	for name, by := range map[string]time.Duration{"right": 0, "ahead": time.Hour, "behind": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 4, func(t *testing.T, s *world) {
+			inBubble(t, 4, func(t *testing.T, s *testFleet) {
 				a := s.launch("a", func(c *Config) { c.Clock = aheadClock{by: by} })
 				b := s.launch("b", nil)
 				c := s.launch("c", nil)

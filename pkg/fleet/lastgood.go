@@ -12,8 +12,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// keep has the plan's Lease keep the plan in force as the last good one, for members that start
-// after somebody has written another in its place.
+// keep records the plan in force on the plan's Lease as the last good one, for members that start
+// after somebody has replaced the plan with a bad one.
 func (p *planner) keep(ctx context.Context, lease election.Observation) {
 	good := p.lastGood()
 	if good == "" || lease.Annotations[leaseapi.LastGoodAnnotation] == good {
@@ -36,17 +36,18 @@ func (p *planner) keep(ctx context.Context, lease election.Observation) {
 	klog.FromContext(ctx).Info("Wrote down the plan in force as the last good one", "generation", p.member.inForce.Load().plan.Generation)
 }
 
-// lastGood returns the plan in force as the Lease keeps it. It is empty if that cannot be.
+// lastGood returns the plan in force as the Lease keeps it, or the empty string if it cannot be
+// packed.
 func (p *planner) lastGood() string {
 	if plan := p.member.inForce.Load(); p.packedOf != plan {
 		var err error
 		if p.packed, err = plan.plan.Packed(); err != nil {
-			p.packed = "" // none such comes into force
+			p.packed = "" // such a plan never comes into force
 		}
 		p.packedOf = plan
 	}
 	return p.packed
 }
 
-// errPutBack is what the event says of a plan that was put back.
+// errPutBack is the Err of the event for a restored plan.
 var errPutBack = errors.New("what was there could not be used and is in annotation " + leaseapi.RejectedAnnotation)

@@ -16,7 +16,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// largestPlan has as many ranges as may be, and all names as long as may be.
+// largestPlan returns a plan with the maximum number of ranges, and names of maximum length.
 func largestPlan(t *testing.T) shard.Plan {
 	t.Helper()
 	plan := testPlan(t, shard.MaxShards-2)
@@ -33,8 +33,8 @@ func largestPlan(t *testing.T) shard.Plan {
 	return plan
 }
 
-// atHelm returns a planner that works by the plan and runs nothing, and a client of its own.
-func atHelm(t *testing.T, plan shard.Plan, lease *coordinationv1.Lease) (*planner, *leasetest.Client) {
+// plannerOf returns a planner that works by the plan and runs nothing, and its client.
+func plannerOf(t *testing.T, plan shard.Plan, lease *coordinationv1.Lease) (*planner, *leasetest.Client) {
 	t.Helper()
 	store := leasetest.NewStore()
 	store.Put(lease)
@@ -51,8 +51,8 @@ func atHelm(t *testing.T, plan shard.Plan, lease *coordinationv1.Lease) (*planne
 	return &planner{member: m}, client
 }
 
-// TestLargestPlanFitsItsLease has the largest plan spoilt in many ways, and wants it put back and
-// kept all the same.
+// TestLargestPlanFitsItsLease spoils the largest plan in several ways. The planner must be able to
+// restore and keep it.
 func TestLargestPlanFitsItsLease(t *testing.T) {
 	plan := largestPlan(t)
 	junk := strings.Repeat("junk ", maxRejected)
@@ -71,9 +71,9 @@ func TestLargestPlanFitsItsLease(t *testing.T) {
 				t.Fatal(err)
 			}
 			spoil(lease)
-			p, client := atHelm(t, plan, lease)
+			p, client := plannerOf(t, plan, lease)
 			if !p.putBack(t.Context(), p.member.observer.Get(lease.Name), plan, 0) {
-				t.Fatal("the plan was not put back")
+				t.Fatal("the plan was not restored")
 			}
 			written, err := client.Get(t.Context(), lease.Name, metav1.GetOptions{})
 			if err != nil {
@@ -87,13 +87,13 @@ func TestLargestPlanFitsItsLease(t *testing.T) {
 				t.Errorf("kept as the last good plan: digest %s, %v; want that of the plan in force", good.Digest(), err)
 			}
 			if rejected := written.Annotations[leaseapi.RejectedAnnotation]; len(rejected) < 1 || len(rejected) > maxRejected+len("...") {
-				t.Errorf("%d bytes of what was rejected are kept, want some and at most %d", len(rejected), maxRejected)
+				t.Errorf("%d bytes of the rejected text are kept, want some and at most %d", len(rejected), maxRejected)
 			}
 		})
 	}
 }
 
-// TestPlanThatDoesNotFitIsRefused has a plan of names of which no part repeats.
+// TestPlanThatDoesNotFitIsRefused uses a plan with incompressible names.
 func TestPlanThatDoesNotFitIsRefused(t *testing.T) {
 	plan := largestPlan(t)
 	for i := range plan.Rings[0].Shards {
@@ -104,12 +104,12 @@ func TestPlanThatDoesNotFitIsRefused(t *testing.T) {
 		*home = (*home)[:250]
 	}
 	if _, err := leaseapi.WithPlan("flotilla", nil, plan); err == nil || !strings.Contains(err.Error(), "shorten the names") {
-		t.Errorf("written: %v, want what to do", err)
+		t.Errorf("the error is %v, want it to say what to do", err)
 	}
 }
 
-// TestWordOfAnOperator writes a plan over one that all may refuse, on a Lease that has lost the
-// last good one: what was there must not become that.
+// TestWordOfAnOperator writes a plan over one that all may refuse, on a Lease without a last good
+// plan. The old plan must not become the last good one.
 func TestWordOfAnOperator(t *testing.T) {
 	lease := must(leaseapi.WithPlan("flotilla", nil, largestPlan(t)))
 	delete(lease.Annotations, leaseapi.LastGoodAnnotation)

@@ -18,23 +18,23 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// EventLeaderLock is an event of a leader lock's Lease: its Type is that of the event of package
-// election, with this before it.
+// EventLeaderLock is the prefix of the events of a leader lock's Lease. The rest of the Type is
+// that of the event of package election.
 const EventLeaderLock election.EventType = "leader-lock-"
 
 // leaderLocks are the foreign Leases that the fleet must hold while any member runs.
 type leaderLocks struct {
 	member *Member
-	// lost is closed once one of them was held and is lost.
+	// lost is closed once a leader lock that was held is lost.
 	lost chan struct{}
 	held atomic.Pointer[hold]
 }
 
-// hold is one time that the leader locks are held, or waited for. A fleet that is stopped and
-// started has another one.
+// hold is one period in which the fleet holds the leader locks or waits for them. A fleet that is
+// stopped and started gets a new one.
 type hold struct {
 	all []*leaderlock.Lock
-	// secured is closed once all are held, and whoever had them has had the time to stop: from then
+	// secured is closed once all are held and the former holders have had time to stop. From then
 	// on shards may be claimed.
 	secured chan struct{}
 	// since is when secured was closed; zero if there are no leader locks. It may be read once
@@ -52,7 +52,7 @@ func (m *Member) newLeaderLocks() (*leaderLocks, error) {
 	return l, nil
 }
 
-// current returns the hold that is under way, or that is to come.
+// current returns the present hold, or the coming one.
 func (l *leaderLocks) current() *hold { return l.held.Load() }
 
 func (l *leaderLocks) newHold() (*hold, error) {
@@ -78,8 +78,8 @@ func (l *leaderLocks) newHold() (*hold, error) {
 	return h, nil
 }
 
-// run holds the leader locks until ctx ends, but not while the fleet is stopped. The error is that
-// of the leader locks that were lost.
+// run holds the leader locks until ctx ends, except while the fleet is stopped. It returns the
+// errors of leader locks that were lost.
 func (l *leaderLocks) run(ctx context.Context) error {
 	for {
 		l.member.standStill(ctx)
@@ -97,11 +97,11 @@ func (l *leaderLocks) run(ctx context.Context) error {
 	}
 }
 
-// keep holds the leader locks until ctx ends or the member is still, and takes all claims of the
-// process back when one is lost. They are acquired in their order, each once the one before it is
-// held: a fleet that waited for one leader lock with the next in its hands would keep its
-// controllers from whoever has the first. The stock controller manager does the same with the Lease
-// of a leader migration. The error is that of the leader locks that were lost.
+// keep holds the leader locks until ctx ends or the member is still. When one is lost it revokes
+// all claims of the process. It acquires them in order, each once the one before it is held: a
+// fleet that held the second lock while waiting for the first would keep the second lock's
+// controllers from the holder of the first. The stock controller manager does the same with the
+// Lease of a leader migration. keep returns the errors of leader locks that were lost.
 func (l *leaderLocks) keep(ctx context.Context, h *hold) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -135,8 +135,8 @@ func (l *leaderLocks) keep(ctx context.Context, h *hold) error {
 }
 
 // wait closes secured once all leader locks are held and, if no other member runs anything, nobody
-// else has kept one of them for LeaderLockDelay: a holder that has just let go of a leader lock may
-// still be stopping. It returns then or when ctx has ended.
+// else has held one of them for LeaderLockDelay: a holder that has just released a leader lock may
+// still be stopping. It returns after that, or when ctx has ended.
 func (l *leaderLocks) wait(ctx context.Context, h *hold) {
 	for i, lock := range h.all {
 		if name := l.member.config.LeaderLocks[i]; !lock.Valid(l.member.config.Clock.Now()) {
@@ -158,7 +158,7 @@ func (l *leaderLocks) wait(ctx context.Context, h *hold) {
 	}
 }
 
-// freeSince returns the time since which nobody but the fleet has kept any of the leader locks, all
+// freeSince returns the time since which nobody but the fleet has held any of the leader locks, all
 // of which are held.
 func (h *hold) freeSince() time.Time {
 	var since time.Time
@@ -170,14 +170,14 @@ func (h *hold) freeSince() time.Time {
 	return since
 }
 
-// isSecured reports whether shards may be claimed: see hold.
+// isSecured reports whether shards may be claimed; see hold.
 func (l *leaderLocks) isSecured() bool {
 	return l.current().isSecured()
 }
 
 func (h *hold) isSecured() bool { return isClosed(h.secured) || faults.LeaderLockIgnored }
 
-// awaited returns what is closed once shards may be claimed; nil if they may be now.
+// awaited returns a channel that is closed once shards may be claimed; nil if they already may.
 func (l *leaderLocks) awaited() <-chan struct{} {
 	if h := l.current(); !h.isSecured() {
 		return h.secured
@@ -185,7 +185,7 @@ func (l *leaderLocks) awaited() <-chan struct{} {
 	return nil
 }
 
-// permit reports whether all leader locks are held at now.
+// permit reports whether the fleet holds all leader locks at now.
 func (l *leaderLocks) permit(now time.Time) bool {
 	for _, lock := range l.current().all {
 		if !lock.Valid(now) {
@@ -210,7 +210,7 @@ func (l *leaderLocks) pending(now time.Time) error {
 }
 
 // release gives the leader locks up if no other member is left to hold them. This member has
-// released its own Lease before, so of two that leave at least one sees that nobody is left.
+// already released its own Lease, so of two leaving members at least one sees that nobody is left.
 func (l *leaderLocks) release(ctx context.Context) {
 	m, h := l.member, l.current()
 	if len(h.all) == 0 || !m.started.Load() {
@@ -230,7 +230,7 @@ func (l *leaderLocks) release(ctx context.Context) {
 	}
 	for i, lock := range slices.Backward(h.all) {
 		if lock.Holder() != leaseapi.LeaderLockIdentity(m.config.Fleet) {
-			continue // The list has just said so: the fleet was still waiting.
+			continue // By the list just read, the fleet was still waiting.
 		}
 		releasing, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)
 		if err := lock.Release(releasing); err != nil {

@@ -7,12 +7,12 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// TestFreshFleetIsNotHeldUpByLeaderLock starts three members at once where no fleet has ever been,
-// and measures how long it is until every shard is worked on: without a leader lock, and with one
-// that nobody keeps.
+// TestFreshFleetIsNotHeldUpByLeaderLock starts three members at once in a cluster that never had a
+// fleet, and measures the time until every shard is worked on: without a leader lock, and with one
+// that nobody holds.
 func TestFreshFleetIsNotHeldUpByLeaderLock(t *testing.T) {
 	begins := func(lease *coordinationv1.Lease, leaderLocks ...string) (took time.Duration) {
-		inBubble(t, 16, func(t *testing.T, s *world) {
+		inBubble(t, 16, func(t *testing.T, s *testFleet) {
 			if lease != nil {
 				s.store.Put(lease)
 			}

@@ -9,11 +9,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestLeaderLockHolderIsLive follows a leader lock through a stock leader that renews, dies, and
-// declares a duration that no one waits for, and the fleet after it.
+// TestLeaderLockHolderIsLive follows a leader lock through a stock leader that declares a very long
+// duration, renews and dies, and through the fleet after it.
 func TestLeaderLockHolderIsLive(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
-		dead := foreign("main", "stock") // for ten minutes, as it declares
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
+		dead := foreign("main", "stock") // declares ten minutes
 		s.store.Put(dead)
 		if s.create("b", withLeaderLocks("main")).LeaderLocks()[0].Live {
 			t.Error("a member that knows nothing yet takes the leader lock's holder for live")

@@ -14,7 +14,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leaderlock"
 )
 
-// foreign is a Lease of somebody else, that does not expire in the time of a test.
+// foreign returns somebody else's Lease, which does not expire during a test.
 func foreign(name, holder string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -22,7 +22,7 @@ func foreign(name, holder string) *coordinationv1.Lease {
 	}
 }
 
-func (s *world) holderOf(lease string) string {
+func (s *testFleet) holderOf(lease string) string {
 	s.t.Helper()
 	l := s.store.Get(lease)
 	if l == nil {
@@ -31,7 +31,7 @@ func (s *world) holderOf(lease string) string {
 	return ptr.Deref(l.Spec.HolderIdentity, "")
 }
 
-func (s *world) isHeld(lease, by string) {
+func (s *testFleet) isHeld(lease, by string) {
 	s.t.Helper()
 	if holder := s.holderOf(lease); holder != by {
 		s.t.Errorf("%s is held by %q, want %q", lease, holder, by)
@@ -42,10 +42,10 @@ func withLeaderLocks(leaderLocks ...string) func(*Config) {
 	return func(c *Config) { c.LeaderLocks = leaderLocks }
 }
 
-// TestLeaderLocksAreTakenInOrder: a fleet that waits for the first leader lock does not hold the
-// second, which is free.
+// TestLeaderLocksAreTakenInOrder checks that a fleet that waits for the first leader lock does not
+// hold the second, which is free.
 func TestLeaderLocksAreTakenInOrder(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		s.store.Put(foreign("main", "stock"))
 		s.store.Put(foreign("second", ""))
 		a, b := s.launch("a", withLeaderLocks("main", "second")), s.launch("b", withLeaderLocks("main", "second"))
@@ -66,16 +66,17 @@ func TestLeaderLocksAreTakenInOrder(t *testing.T) {
 	})
 }
 
-func (s *world) allHeldByNobody() {
+func (s *testFleet) allHeldByNobody() {
 	s.t.Helper()
 	if n := s.holders(); len(n) > 0 {
-		s.t.Errorf("the fleet waits, and works: %v", n)
+		s.t.Errorf("no member should work, but these do: %v", n)
 	}
 }
 
-// TestLastMemberReleasesLeaderLocks, and no other, and only after all work has ended.
+// TestLastMemberReleasesLeaderLocks checks that only the last member releases them, and only after
+// all work has ended.
 func TestLastMemberReleasesLeaderLocks(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		a, b := s.launch("a", withLeaderLocks("main")), s.launch("b", withLeaderLocks("main"))
 		pass(time.Minute)
 		s.allHeld("a", "b")
@@ -91,9 +92,9 @@ func TestLastMemberReleasesLeaderLocks(t *testing.T) {
 	})
 }
 
-// TestAllMembersLeaveAtOnce leaves the leader locks to nobody.
+// TestAllMembersLeaveAtOnce checks that nobody holds the leader locks afterwards.
 func TestAllMembersLeaveAtOnce(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		var all []*process
 		for _, name := range []string{"a", "b", "c"} {
 			all = append(all, s.launch(name, withLeaderLocks("main", "second")))
@@ -110,10 +111,10 @@ func TestAllMembersLeaveAtOnce(t *testing.T) {
 	})
 }
 
-// TestWaitingFleetLeavesLeaderLocksAlone: members that end while somebody else holds the leader
-// lock change nothing about it.
+// TestWaitingFleetLeavesLeaderLocksAlone checks that members that end while somebody else holds the
+// leader lock do not write it.
 func TestWaitingFleetLeavesLeaderLocksAlone(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		s.store.Put(foreign("main", "stock"))
 		a := s.launch("a", withLeaderLocks("main"))
 		pass(time.Minute)
@@ -129,10 +130,10 @@ func TestWaitingFleetLeavesLeaderLocksAlone(t *testing.T) {
 	})
 }
 
-// TestLostLeaderLockEndsMembers: a member that sees the leader lock's Lease name somebody else
-// stops all work, and says why.
+// TestLostLeaderLockEndsMembers checks that a member stops all work, and says why, when the leader
+// lock's Lease names somebody else.
 func TestLostLeaderLockEndsMembers(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		a := s.launch("a", withLeaderLocks("main", "second"))
 		pass(time.Minute)
 		s.allHeld("a")
@@ -142,21 +143,21 @@ func TestLostLeaderLockEndsMembers(t *testing.T) {
 		select {
 		case <-a.ended:
 		default:
-			t.Fatal("the member goes on")
+			t.Fatal("the member has not ended")
 		}
 		if !errors.Is(a.err, leaderlock.ErrLost) || !strings.Contains(a.err.Error(), `"stock"`) {
 			t.Errorf("ended with %v", a.err)
 		}
 		s.isHeld("second", "stock")
-		// Not released: the Lease expires. Whoever knows that all work has ended may clear it.
+		// The Lease is left to expire. Anyone who knows that all work has ended may clear it.
 		s.isHeld("main", "flotilla_fleet")
 	})
 }
 
-// TestLostLeaderLockEndsWhoWaitsForItsLease: a member whose Lease an earlier incarnation still
-// holds is ended by a lost leader lock as well.
+// TestLostLeaderLockEndsWhoWaitsForItsLease checks that a lost leader lock also ends a member whose
+// Lease an earlier incarnation still holds.
 func TestLostLeaderLockEndsWhoWaitsForItsLease(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		s.store.Put(foreign(election.MemberLease("flotilla", "a"), election.NewIncarnation("a")))
 		a := s.launch("a", withLeaderLocks("main"))
 		pass(time.Minute)
@@ -166,7 +167,7 @@ func TestLostLeaderLockEndsWhoWaitsForItsLease(t *testing.T) {
 		select {
 		case <-a.ended:
 		default:
-			t.Fatal("the member goes on, and can never join")
+			t.Fatal("the member has not ended, and can never join")
 		}
 		if !errors.Is(a.err, leaderlock.ErrLost) {
 			t.Errorf("ended with %v", a.err)
@@ -174,8 +175,8 @@ func TestLostLeaderLockEndsWhoWaitsForItsLease(t *testing.T) {
 	})
 }
 
-// stockWrites has the stock controller manager write on everything.
-func (s *world) stockWrites() {
+// stockWrites makes the stock controller manager write to everything.
+func (s *testFleet) stockWrites() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, proc := range s.plan.Shards() {
@@ -184,19 +185,18 @@ func (s *world) stockWrites() {
 	}
 }
 
-// stockReleases has it release its leader lock.
-func (s *world) stockReleases() {
+// stockReleases makes the stock controller manager release its leader lock.
+func (s *testFleet) stockReleases() {
 	lease := s.store.Get("kube-controller-manager").DeepCopy()
 	lease.Spec.HolderIdentity = ptr.To("")
 	s.store.Put(lease)
 }
 
-// TestWarmWhileWaitingForLeaderLock has a fleet wait for a leader lock with full caches, and begin
-// from them, fresh, as soon as the leader lock is released.
+// TestWarmWhileWaitingForLeaderLock checks that a fleet waits for a leader lock with full caches,
+// and begins from them, fresh, as soon as the leader lock is released.
 func TestWarmWhileWaitingForLeaderLock(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *world) {
-		// A fleet was there before, and has left what it wrote last: that says nothing about what
-		// came after it.
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
+		// An earlier fleet has recorded its last writes. They say nothing about later writes.
 		before := s.launch("a", nil)
 		pass(time.Minute)
 		before.stop()
@@ -223,10 +223,10 @@ func TestWarmWhileWaitingForLeaderLock(t *testing.T) {
 	})
 }
 
-// TestFreshFleetPreparesOnce: members that come one after the other while nobody holds the leader
-// lock build each shard once, where it will be once all of them are active.
+// TestFreshFleetPreparesOnce starts members one after another while nobody holds the leader lock.
+// They must build each shard once, on the member that will own it when all are active.
 func TestFreshFleetPreparesOnce(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *world) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
 		names := []string{"a", "b", "c", "d"}
 		for _, name := range names {
 			s.launch(name, withLeaderLocks("main"))

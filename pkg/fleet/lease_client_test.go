@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// peers records which connection each request comes by.
+// peers records the connection of each request.
 type peers struct {
 	mu     sync.Mutex
 	byPath map[string]string
@@ -27,9 +27,9 @@ func (p *peers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(`{}`))
 }
 
-// On a connection that Leases shared with the informers, a renewal's answer came after everything
-// that the API server had sent to these before: on a slow network that was more than the renew
-// deadline.
+// TestLeasesHaveAConnectionOfTheirOwn checks that Leases do not share a connection with informers.
+// There, a renewal's answer would come after everything that the API server had sent to them
+// before, on a slow network later than the renew deadline.
 func TestLeasesHaveAConnectionOfTheirOwn(t *testing.T) {
 	seen := &peers{byPath: map[string]string{}}
 	server := httptest.NewUnstartedServer(seen)
@@ -50,8 +50,8 @@ func TestLeasesHaveAConnectionOfTheirOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Both at once, as a process has them: client-go shares a connection only among clients that
-	// are not garbage yet.
+	// Keep both alive at once, as a process does: client-go shares a connection only among clients
+	// that have not been garbage collected.
 	first, second := work(), work()
 	ctx, options := t.Context(), metav1.GetOptions{}
 	for name, get := range map[string]func() error{

@@ -7,23 +7,23 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// mostLists is how many lists a member makes at a time: as many as shards are handed over at a time
-// by default, so that these wait for nobody.
+// mostLists is how many lists a member makes at a time: as many as the default number of concurrent
+// handoffs, so that a handoff waits for no list.
 const mostLists = 4
 
-// lists has those that look at all Leases at about the same time share a list, where there are many
-// of them: a member that takes a hundred shards at once would read everything a hundred times. A
-// call returns what a list has shown that began after the call. The zero value is ready to use, and
-// its methods are safe for concurrent use.
+// lists makes callers that look at all Leases at about the same time share a list. A member that
+// takes a hundred shards at once would otherwise read everything a hundred times. Each caller gets
+// the result of a list that began after its call. The zero value is ready to use, and its methods
+// are safe for concurrent use.
 type lists struct {
 	mu sync.Mutex
-	// next is the list that has not begun; nil if nobody waits for one. It begins when one of those
-	// under way has ended.
+	// next is the list that has not begun; nil if nobody waits for one. It begins when a list under
+	// way has ended.
 	next     *sharedList
 	underWay int
 }
 
-// sharedList is a list that somebody waits for. Its answer may be read once done is closed.
+// sharedList is a list with waiting callers. Its answer may be read once done is closed.
 type sharedList struct {
 	done    chan struct{}
 	seen    []election.Observation
@@ -32,8 +32,8 @@ type sharedList struct {
 	stop    context.CancelFunc
 }
 
-// read returns what a list has shown that began after the call, or that ctx has ended. list makes
-// one; start runs it on a goroutine of its own. The observations must not be changed.
+// read returns the result of a list that began after the call, or an error if ctx has ended. list
+// makes the request; start runs it on its own goroutine. The observations must not be changed.
 func (l *lists) read(
 	ctx context.Context, start func(func()), list func(context.Context) ([]election.Observation, error),
 ) ([]election.Observation, error) {
@@ -58,7 +58,7 @@ func (l *lists) read(
 	}
 }
 
-// carryOut makes a list, and others for as long as somebody waits for one.
+// carryOut makes a list, and further ones as long as somebody waits.
 func (l *lists) carryOut(ctx context.Context, present *sharedList, list func(context.Context) ([]election.Observation, error)) {
 	for {
 		l.mu.Lock()
@@ -79,7 +79,7 @@ func (l *lists) carryOut(ctx context.Context, present *sharedList, list func(con
 	}
 }
 
-// leave ends a list that nobody waits for any more.
+// leave takes one caller off a list, and ends the list if nobody else waits for it.
 func (l *lists) leave(s *sharedList) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

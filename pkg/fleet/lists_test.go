@@ -13,8 +13,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// TestListsAreShared: the first ones have lists of their own. Those that come while these are under
-// way share the next one, and not one of these, which may be from before what they have written.
+// TestListsAreShared checks that the first callers get lists of their own. Callers that come while
+// these are under way share the next list: the running ones may miss what they have written.
 func TestListsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var shared lists
@@ -49,8 +49,8 @@ func TestListsAreShared(t *testing.T) {
 	})
 }
 
-// TestListsEndWithTheirReaders: a list that nobody waits for any more is given up, and the next one
-// begins.
+// TestListsEndWithTheirReaders checks that a list without waiting callers is cancelled, and that
+// the next one begins.
 func TestListsEndWithTheirReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var shared lists
@@ -70,7 +70,7 @@ func TestListsEndWithTheirReaders(t *testing.T) {
 		cancel(gone)
 		all.Wait()
 		if shared.underWay != 0 {
-			t.Errorf("%d lists are under way, and nobody waits for one", shared.underWay)
+			t.Errorf("%d lists are under way, but nobody waits for one", shared.underWay)
 		}
 		answers := func(context.Context) ([]election.Observation, error) { return nil, nil }
 		if _, err := shared.read(t.Context(), all.Go, answers); err != nil {

@@ -10,7 +10,7 @@ import (
 
 // watchdog reports whether the member's loop still turns.
 type watchdog struct {
-	// last is when the loop turned last; nil while there is no loop that should turn.
+	// last is when the loop last turned; nil while no loop should turn.
 	last atomic.Pointer[time.Time]
 }
 
@@ -18,9 +18,9 @@ func (w *watchdog) feed(now time.Time) { w.last.Store(&now) }
 
 func (w *watchdog) rest() { w.last.Store(nil) }
 
-// turned returns when the loops last came round without which the member does no work, and the one
-// that did longest ago: the member's own, and those of the claims that it holds. It is zero while
-// there is none.
+// turned returns the loop that last turned longest ago, and when, among the loops without which the
+// member does no work: the member's own, and those of its claims. The time is zero if there is
+// none.
 func (m *Member) turned() (oldest time.Time, loop string) {
 	if last := m.watchdog.last.Load(); last != nil {
 		oldest, loop = *last, "the member's loop"
@@ -33,9 +33,10 @@ func (m *Member) turned() (oldest time.Time, loop string) {
 	return oldest, loop
 }
 
-// Live returns nil unless the member's loop, which turns at least once a lease duration whatever
-// the API server does, has not turned for three: then the process is wedged, and to end it is all
-// that helps. A member that waits, for its Lease, a plan or a leader lock, is live.
+// Live returns nil unless the member's loop has not turned for three lease durations. The loop
+// turns at least once in a lease duration whatever the API server does. If it does not, the process
+// is wedged, and only ending it helps. A member that waits for its Lease, a plan or a leader lock
+// is live.
 func (m *Member) Live() error { return m.watchdog.check(m.config.Clock, m.config.Timing) }
 
 func (w *watchdog) check(clock election.Clock, timing election.Timing) error {
@@ -49,9 +50,9 @@ func (w *watchdog) check(clock election.Clock, timing election.Timing) error {
 	return nil
 }
 
-// Renewing returns nil unless the member still counts on a Lease that it has not renewed for a
-// lease duration and tolerance. A claim ends long before that, so the process is wedged, and to end
-// it is all that helps. A member that holds nothing is well.
+// Renewing returns nil unless the member still relies on a Lease that it has not renewed for a
+// lease duration plus tolerance. A claim should have ended long before, so the process is wedged,
+// and only ending it helps. A member that holds nothing is healthy.
 func (m *Member) Renewing(tolerance time.Duration) error {
 	now := m.config.Clock.Now()
 	if renewed, right := m.membership.Confirmed(); right {

@@ -18,7 +18,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// waitForLeases waits until all Leases have been listed, and says what for.
+// waitForLeases waits until all Leases have been listed, and logs why it waits.
 func (m *Member) waitForLeases(ctx context.Context) bool {
 	logger := klog.FromContext(ctx)
 	last := ""
@@ -32,7 +32,7 @@ func (m *Member) waitForLeases(ctx context.Context) bool {
 			m.failure.Store(nil)
 			return true, nil
 		}
-		// The observer retries by itself and logs little: ask once, to say why.
+		// The observer retries by itself and logs little. Ask once, to log the reason.
 		_, err := m.list(ctx, metav1.ListOptions{Limit: 1})
 		if err != nil && err.Error() != last {
 			last = err.Error()
@@ -44,15 +44,15 @@ func (m *Member) waitForLeases(ctx context.Context) bool {
 	return err == nil
 }
 
-// list reads the Leases. An answer that was lost must not be waited for as long as the claim
-// lives: the heartbeat goes on meanwhile, so that would be for ever.
+// list reads the Leases within a bound. Without it, a lost answer would keep the caller waiting as
+// long as the claim lives, which is forever: the heartbeat goes on meanwhile.
 func (m *Member) list(ctx context.Context, options metav1.ListOptions) (*coordinationv1.LeaseList, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)
 	defer cancel()
 	return m.config.Leases.List(ctx, options)
 }
 
-// readAll lists the Leases, and returns what is known of each now.
+// readAll lists the Leases, and returns what is now known of each.
 func (m *Member) readAll(ctx context.Context) ([]election.Observation, error) {
 	list, err := m.list(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -61,7 +61,7 @@ func (m *Member) readAll(ctx context.Context) ([]election.Observation, error) {
 	return m.observeAll(list), nil
 }
 
-// observeAll takes in the fleet's Leases of a list, and returns what is known of each now.
+// observeAll records the fleet's Leases in a list, and returns what is now known of each.
 func (m *Member) observeAll(list *coordinationv1.LeaseList) []election.Observation {
 	var seen []election.Observation
 	for i := range list.Items {
@@ -73,26 +73,25 @@ func (m *Member) observeAll(list *coordinationv1.LeaseList) []election.Observati
 	return seen
 }
 
-// errNotInPlan says that the shard is not in the plan any more.
 var errNotInPlan = errors.New("the shard is not in the plan")
 
 // others are the Leases of other shards that cover some of what a shard covers.
 type others struct {
 	all []election.Observation
-	// rivals are live, and have to go before the shard may run. dead are those whose holder has
-	// died.
+	// rivals are live, and must be released before the shard may run. dead are those whose holder
+	// has died.
 	rivals, dead []election.Observation
 }
 
-// wroteSince reports whether any of them may have been written under since then.
+// wroteSince reports whether a holder of any of them may have written after then.
 func (o others) wroteSince(then time.Time) bool {
 	return slices.ContainsFunc(o.all, func(o election.Observation) bool { return o.Holder != "" || o.Seen.After(then) })
 }
 
-// look reads plan and Leases as they were at the claim's write on its Lease or later, before the
-// claim is used, and returns the Leases that concern it. The error says that the shard may not run
-// at all. The claim is on its Lease already, so of two that look at least one sees the other. It
-// tries until it has read them, or ctx ends.
+// look returns the Leases that concern a claim before it is used. It reads plan and Leases as they
+// were when the claim was written to its Lease, or later. As each claim is on its Lease before its
+// holder looks, of two holders that look at least one sees the other. look tries until it has read
+// the Leases or ctx ends. It returns an error if the shard may not run at all.
 func (m *Member) look(ctx context.Context, r *shardRunner) (others, error) {
 	if m.awaitOwn(ctx, r) {
 		return m.lookAt(ctx, m.observer.List(), r)
@@ -113,11 +112,11 @@ func (m *Member) look(ctx context.Context, r *shardRunner) (others, error) {
 	return others{}, context.Cause(ctx)
 }
 
-// awaitOwn returns true once the watch has come to what was written on the shard's Lease last: then
-// whatever anybody wrote before is known. A watch brings that within milliseconds. One that brings
-// nothing for a while is not waited for, and neither is one whose versions cannot be compared: a
-// list of all Leases says the same. It costs a thousand times as much, so a watch that is merely
-// behind, as all are while much is written, gets more time.
+// awaitOwn returns true once the watch has reached the last write to the shard's Lease: then
+// everything that anybody wrote before is known. A healthy watch delivers that within milliseconds.
+// awaitOwn gives up on a watch that delivers nothing for a while, and on one whose versions cannot
+// be compared; the caller then lists all Leases. A list costs a thousand times as much, so a watch
+// that is merely behind, as all are under heavy writes, gets more time.
 func (m *Member) awaitOwn(ctx context.Context, r *shardRunner) bool {
 	reached, known := m.observer.ReachedSelf(leaseapi.ShardLease(m.config.Fleet, r.shard.ID))
 	if !known {
@@ -186,8 +185,8 @@ func (m *Member) overlapping(seen []election.Observation, plan *inForce, id shar
 	return found
 }
 
-// isPlanned reports whether a Lease is that of a shard in the plan: two of those never overlap. One
-// that says that it covers something else is from before the plan started again.
+// isPlanned reports whether a Lease belongs to a shard in the plan; two of those never overlap. A
+// Lease that claims to cover something else is from before the plan was started from scratch.
 func (m *Member) isPlanned(o election.Observation, plan *inForce) bool {
 	_, planned := m.covers.of(o, m.config.Fleet, plan)
 	return planned

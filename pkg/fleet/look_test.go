@@ -15,7 +15,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// beforeClaim are Leases that have something happen just before a member claims a shard.
+// beforeClaim calls happens just before a member claims a shard.
 type beforeClaim struct {
 	*leasetest.Client
 	lease, member string
@@ -29,16 +29,16 @@ func (c beforeClaim) Update(ctx context.Context, lease *coordinationv1.Lease, op
 	return c.Client.Update(ctx, lease, opts)
 }
 
-// TestLookIsNotBeforeTheClaim has a shard of another plan claimed, and begin to work, in the moment
-// before b claims a shard that overlaps it. b's watch tells of that only later, or not at all: b
-// must wait for it, or read the Leases.
+// TestLookIsNotBeforeTheClaim claims a shard of another plan, and begins its work, in the moment
+// before b claims a shard that overlaps with it. b's watch reports that only later, or not at all:
+// b must wait for the watch, or list the Leases.
 func TestLookIsNotBeforeTheClaim(t *testing.T) {
 	for name, late := range map[string]func(*leasetest.Client){
 		"the watch lags":  func(c *leasetest.Client) { c.LagWatch(700 * time.Millisecond) },
 		"the watch hangs": func(c *leasetest.Client) { c.Block("watch") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 8, func(t *testing.T, s *world) {
+			inBubble(t, 8, func(t *testing.T, s *testFleet) {
 				s.launch("a", nil)
 				pass(time.Minute)
 				first := shard.ID{Ring: "namespaces", Name: "00"}
@@ -65,7 +65,7 @@ func TestLookIsNotBeforeTheClaim(t *testing.T) {
 					}}
 				})
 				<-claimed
-				pass(5 * time.Second) // work that begins beside that of elsewhere is a failure of the test
+				pass(5 * time.Second) // work that begins now fails the test
 				b.client.Heal()
 				s.mu.Lock()
 				delete(s.workers, elsewhere)

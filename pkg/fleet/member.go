@@ -15,8 +15,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// Member is one process in a fleet. Run must be called once; the other methods are
-// safe for concurrent use at any time.
+// Member is one process in a fleet. Run must be called once; the other methods are safe for
+// concurrent use at any time.
 type Member struct {
 	config      Config
 	incarnation string
@@ -27,7 +27,7 @@ type Member struct {
 	refused     atomic.Pointer[refusal]
 	lastPlan    atomic.Pointer[lastPlan]
 	covers      covers
-	// catalogue is what it says of its build on its Lease.
+	// catalogue is the list of this build's controllers that the member publishes on its Lease.
 	catalogue   string
 	assignment  atomic.Pointer[assignment.Assignment]
 	prospects   prospects
@@ -36,23 +36,22 @@ type Member struct {
 	stopping    stopping
 	journal     *journal
 	readiness   readiness
-	// slots has room for as many as prepare at a time.
+	// slots limits how many shards prepare at a time.
 	slots chan struct{}
 	lists lists
 	// started is set once the member may claim.
 	started  atomic.Bool
 	watchdog watchdog
-	// memory is what it says of its memory on its Lease; nil for nothing.
+	// memory is what the Lease says of the member's memory; nil for nothing.
 	memory atomic.Pointer[string]
-	// use is likewise what it says of what it uses.
+	// use is what the Lease says of the member's other resource use.
 	use atomic.Pointer[leaseapi.Use]
-	// failure is why the member's own Lease could not be acquired or renewed the last
-	// time, or why Leases cannot be read at all.
+	// failure is why the member's own Lease could not be acquired or renewed the last time, or why
+	// Leases cannot be read at all.
 	failure atomic.Pointer[error]
 }
 
-// New returns a member that does nothing yet. The error names the field that is out
-// of bounds.
+// New returns a member that has not started. The error names the field that is out of bounds.
 func New(c Config) (*Member, error) {
 	if c.Build == nil || c.Exit == nil || c.Leases == nil {
 		return nil, errors.New("fleet member: Leases, Build and Exit are required")
@@ -136,9 +135,8 @@ func (m *Member) Incarnation() string { return m.incarnation }
 // Assignment returns which member should own which shard, as this member sees it.
 func (m *Member) Assignment() assignment.Assignment { return *m.assignment.Load() }
 
-// Run takes part in the fleet until ctx ends, and then leaves it in order. It
-// returns an error when the member's Lease was lost.
-// All that it started has ended when it returns.
+// Run takes part in the fleet until ctx ends, and then leaves it in order. It returns an error if
+// the member's Lease was lost. Everything that it started has ended when it returns.
 func (m *Member) Run(ctx context.Context) error {
 	var observing sync.WaitGroup
 	defer m.journal.follow(m.observer)()
@@ -161,7 +159,7 @@ func (m *Member) Run(ctx context.Context) error {
 	m.membership.Leave()
 	stopMembership()
 	lost := <-ended
-	// Last of all: while the leader locks are held nobody else runs what the fleet does.
+	// Last of all: while the fleet holds the leader locks, nobody else runs what it runs.
 	stopLeaderLocks()
 	err = errors.Join(err, <-leaderLocksEnded)
 	if err == nil && lost == nil {
@@ -176,7 +174,7 @@ func (m *Member) Run(ctx context.Context) error {
 	return errors.Join(err, lost)
 }
 
-// observe passes on what happens to the member's own Lease.
+// observe handles and passes on the events of the member's own Lease.
 func (m *Member) observe(e election.Event) {
 	switch e.Type {
 	case election.EventFailed:
@@ -192,21 +190,21 @@ func (m *Member) observe(e election.Event) {
 		if m.observer.Get(e.Name).Fenced(e.Holder) {
 			fenced := e
 			fenced.Type = EventFenced
-			defer m.config.Observe(Event{Event: fenced}) // the mark has come with the strike
+			defer m.config.Observe(Event{Event: fenced}) // the mark came with the strike
 		}
 	}
 	m.config.Observe(Event{Event: e})
 }
 
-// lead claims shards from when the member has joined until ctx ends or the
-// membership is lost, and returns when all work has ended.
+// lead claims shards from the time the member has joined until ctx ends or the membership is lost,
+// and returns when all work has ended.
 func (m *Member) lead(ctx context.Context) error {
 	select {
 	case <-m.membership.Joined():
 	case <-m.membership.Lost():
 		return nil
 	case <-m.leaderLocks.lost:
-		return nil // its Lease, which another incarnation may hold still, is not wanted any more
+		return nil // give up its Lease, which another incarnation may still hold
 	case <-ctx.Done():
 		return nil
 	}
@@ -224,14 +222,14 @@ func (m *Member) lead(ctx context.Context) error {
 	m.runners.all.Go(func() { m.tellMemory(claimCtx) })
 	m.stopping.begin()
 	m.assignUntilDone(ctx, claimCtx, func() bool { return false })
-	// First out of the roster, so that others prepare for what is to be handed over.
+	// Leave the roster first, so that others prepare for the shards to be handed over.
 	m.membership.Leave()
 	m.handOver(context.WithoutCancel(ctx), claimCtx)
 	return nil
 }
 
-// handOver keeps the shards running until they have been asked for, nobody is there to ask,
-// or HandoffTimeout has passed.
+// handOver keeps the shards running until others have asked for them, nobody is left to ask, or
+// HandoffTimeout has passed.
 func (m *Member) handOver(ctx, claimCtx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

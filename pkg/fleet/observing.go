@@ -8,8 +8,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// observe records what happens to the shard's claim, and passes it on. It is called from the
-// claimant's goroutine.
+// observe records the events of the shard's claim, and passes them on. The claimant's goroutine
+// calls it.
 func (r *shardRunner) observe(e election.Event) {
 	m, now := r.member, r.member.config.Clock.Now()
 	event := Event{Event: e, ID: r.shard.ID}
@@ -35,7 +35,7 @@ func (r *shardRunner) observe(e election.Event) {
 	m.config.Observe(event)
 }
 
-// leaves reports whether an incarnation leaves the fleet, or has left.
+// leaves reports whether an incarnation is leaving the fleet or has left.
 func (m *Member) leaves(incarnation string) bool {
 	if incarnation == "" {
 		return false
@@ -44,7 +44,7 @@ func (m *Member) leaves(incarnation string) bool {
 	return lease.Holder != incarnation || lease.Annotations[election.StateAnnotation] == string(election.MemberLeaving)
 }
 
-// handover says how the shard was given away that has just been released.
+// handover returns how the shard that was just released was given away.
 func (r *shardRunner) handover() *Handover {
 	m := r.member
 	h := &Handover{Reason: ReasonUnwanted, To: m.observer.Get(leaseapi.ShardLease(m.config.Fleet, r.shard.ID)).NextHolder()}
@@ -60,14 +60,14 @@ func (r *shardRunner) handover() *Handover {
 	return h
 }
 
-// ran says that the shard's controllers run, once a term.
+// ran reports that the shard's controllers run, once a term.
 func (r *shardRunner) ran(term int32) {
 	if a := r.term.run(term, r.member.config.Clock.Now()); a != nil {
 		r.conclude(EventRunning, term, a, nil)
 	}
 }
 
-// conclude says what has become of an acquisition.
+// conclude reports the outcome of an acquisition.
 func (r *shardRunner) conclude(kind election.EventType, term int32, a *Acquisition, err error) {
 	m := r.member
 	if m.config.Forgets != nil && kind == EventRunning && a.Reason != ReasonNew {
@@ -81,8 +81,8 @@ func (r *shardRunner) conclude(kind election.EventType, term int32, a *Acquisiti
 	m.config.Observe(Event{Event: e, ID: r.shard.ID, Acquisition: a})
 }
 
-// refuse says that the claim is given back before anything ran, because of err. A shard that the
-// plan does not have is not wanted again until that changes.
+// refuse reports that the claim is given back before anything ran, because of err. If the plan does
+// not have the shard, the member does not claim it again until the plan changes.
 func (r *shardRunner) refuse(term int32, err error) {
 	if errors.Is(err, errNotInPlan) {
 		r.shun()

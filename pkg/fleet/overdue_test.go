@@ -24,22 +24,22 @@ func (w wedged) Run(ctx context.Context) error {
 	return err
 }
 
-// wedgedProcess is a member whose work is wedged, and what came of it.
+// wedgedProcess is a member whose work is wedged, with a record of what happened.
 type wedgedProcess struct {
 	*process
 	free func()
 
 	mu       sync.Mutex
 	draining time.Time
-	// overdue and exits are how long after that there were such events, and the process was told to
-	// end.
+	// overdue and exits are the times after draining at which EventOverdue came and Exit was
+	// called.
 	overdue, exits []time.Duration
 	reason         string
 	released       int
 }
 
 // launchWedged launches a member whose work on the shard does not return.
-func (s *world) launchWedged(name string, id shard.ID, change func(*Config)) *wedgedProcess {
+func (s *testFleet) launchWedged(name string, id shard.ID, change func(*Config)) *wedgedProcess {
 	h, free := &wedgedProcess{}, make(chan struct{})
 	h.free = sync.OnceFunc(func() { close(free) })
 	h.process = s.launch(name, func(c *Config) {
@@ -79,8 +79,9 @@ func (s *world) launchWedged(name string, id shard.ID, change func(*Config)) *we
 	return h
 }
 
-// TestDrainThatDoesNotEnd has a controller never return, in a shard that moves away and in a
-// process that is told to stop. The process has to end; the Lease stays its own until then.
+// TestDrainThatDoesNotEnd uses a controller that never returns, in a shard that moves away and in a
+// process that is told to stop. The process must end, and the shard's Lease must name it until
+// then.
 func TestDrainThatDoesNotEnd(t *testing.T) {
 	const handoff, leaseDuration = 5 * time.Second, 15 * time.Second
 	for name, tc := range map[string]struct {
@@ -95,7 +96,7 @@ func TestDrainThatDoesNotEnd(t *testing.T) {
 		"the process stops, a minute to shut down": {time.Minute, true, leaseDuration},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 2, func(t *testing.T, s *world) {
+			inBubble(t, 2, func(t *testing.T, s *testFleet) {
 				id := shard.ID{Ring: "namespaces", Name: "00"}
 				a := s.launchWedged("a", id, func(c *Config) { c.ShutdownTimeout, c.HandoffTimeout = tc.shutdown, handoff })
 				pass(20 * time.Second)

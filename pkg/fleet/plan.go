@@ -20,14 +20,15 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// An object's annotations have 256 KiB in all, and a plan with many faults has a long list of them.
+// An object's annotations may have 256 KiB in all, and a plan with many errors has a long error
+// text.
 const (
 	maxRejected = 64 << 10
 	maxReason   = 1000
 )
 
-// ErrWithoutPlan is wrapped by the error of an EventPlanRefused where the member knows no good plan
-// to work by instead.
+// ErrWithoutPlan is wrapped by the error of an EventPlanRefused if the member knows no good plan to
+// work by instead.
 var ErrWithoutPlan = errors.New("no plan is in force, so no shard runs")
 
 // inForce is a plan that a member works by. It is immutable.
@@ -35,15 +36,14 @@ type inForce struct {
 	plan    shard.Plan
 	digest  string
 	extents map[shard.ID]shard.Extent
-	// leases has the shards by the names of their Leases, without the fleet's.
+	// leases has the shards by Lease name, without the fleet's prefix.
 	leases map[string]shard.ID
-	// shards are all of them, sorted by ID.
+	// shards are all shards, sorted by ID.
 	shards []shard.Shard
-	// strips are the shards by what they cover.
+	// strips index the shards by what they cover.
 	strips []strip
-	// settled is when the plan was adopted, if by then all shards that are not in it had been
-	// released, as far as this member could see, and all writes on them had arrived; zero
-	// otherwise.
+	// settled is when the plan was adopted, if all shards that are not in it had been released by
+	// then, as far as this member could see, and all writes under them had arrived; zero otherwise.
 	settled time.Time
 }
 
@@ -62,7 +62,7 @@ func (f *inForce) shardOf(fleet, lease string) (shard.ID, bool) {
 	return id, found
 }
 
-// has reports whether the shard is in the plan, as it is.
+// has reports whether the shard is in the plan, with the same extent.
 func (f *inForce) has(s shard.ID, e shard.Extent) bool {
 	extent, found := f.extents[s]
 	return found && extent.Equal(e)
@@ -74,8 +74,7 @@ type refusal struct {
 	verdict
 }
 
-// lastPlan is the last plan that was read, and from what: it is looked at far more often than it
-// changes.
+// lastPlan caches the last plan that was read: members look at it far more often than it changes.
 type lastPlan struct {
 	text   string
 	plan   shard.Plan
@@ -83,7 +82,7 @@ type lastPlan struct {
 	err    error
 }
 
-// planOf is PlanOf, with the plan's digest.
+// planOf returns the plan on its Lease and the plan's digest.
 func (m *Member) planOf(lease *coordinationv1.Lease) (plan shard.Plan, digest string, err error) {
 	if lease == nil {
 		return shard.Plan{}, "", leaseapi.ErrNoPlan
@@ -108,8 +107,7 @@ func (m *Member) Plan() (shard.Plan, bool) {
 	return shard.Plan{}, false
 }
 
-// Refused returns why this member does not work by the plan that is on the plan's Lease; nil if it
-// does.
+// Refused returns why this member does not work by the plan on the plan's Lease; nil if it does.
 func (m *Member) Refused() error {
 	if r := m.refused.Load(); r != nil {
 		return r.err
@@ -117,9 +115,9 @@ func (m *Member) Refused() error {
 	return nil
 }
 
-// adopt takes the plan that is on its Lease into force, if it may be, and reports whether the plan
-// in force has changed. A plan that it refuses leaves the one in force as it is; a member that has
-// just started then works by the last good one.
+// adopt brings the plan on its Lease into force, if that is allowed, and reports whether the plan
+// in force has changed. A refused plan leaves the plan in force unchanged; a member that has just
+// started then works by the last good one.
 func (m *Member) adopt(ctx context.Context, roster election.Roster) bool {
 	lease := m.observer.Get(leaseapi.PlanLease(m.config.Fleet))
 	if !lease.Exists {
@@ -144,7 +142,7 @@ func (m *Member) adopt(ctx context.Context, roster election.Roster) bool {
 	return true
 }
 
-// refuse says so, once for each version of the Lease and reason.
+// refuse reports the refusal, once for each version of the Lease and reason.
 func (m *Member) refuse(ctx context.Context, lease election.Observation, v verdict) {
 	r := refusal{text: lease.Annotations[leaseapi.DocumentAnnotation], verdict: v}
 	if last := m.refused.Swap(&r); last != nil && last.text == r.text && last.err.Error() == v.err.Error() {
@@ -165,7 +163,7 @@ func (m *Member) reportPlan(kind election.EventType, err error) {
 	m.config.Observe(Event{Event: election.Event{Type: kind, Name: leaseapi.PlanLease(m.config.Fleet), Err: err}})
 }
 
-// memberAnnotations are what a member says of itself on its Lease.
+// memberAnnotations returns what a member publishes about itself on its Lease.
 func (m *Member) memberAnnotations() map[string]string {
 	a := map[string]string{
 		leaseapi.RingsAnnotation: m.config.rings(), leaseapi.LeaderLocksAnnotation: strings.Join(m.config.LeaderLocks, ","),
@@ -191,8 +189,8 @@ func (m *Member) memberAnnotations() map[string]string {
 	return a
 }
 
-// waitForPlan returns once a plan is in force, or false when ctx has ended or the membership is
-// lost. Where there is none and no live Lease tells of one, it writes the first.
+// waitForPlan returns true once a plan is in force, and false when ctx has ended or the membership
+// is lost. If there is no plan and no live Lease shows that there was one, it writes the first.
 func (m *Member) waitForPlan(ctx context.Context) bool {
 	changed, stop := m.observer.Subscribe(func(string) bool { return true })
 	defer stop()
@@ -238,8 +236,9 @@ func (m *Member) waitForPlan(ctx context.Context) bool {
 	}
 }
 
-// stillMember returns the Lease of another live member that stands still because the fleet is
-// stopped: it knows the plan, and puts that and the stop back. Its zero value if there is none.
+// stillMember returns the Lease of another live member that is still because the fleet is stopped:
+// that member knows the plan, and restores plan and stop. It returns the zero value if there is
+// none.
 func (m *Member) stillMember() election.Observation {
 	for _, member := range m.Roster().Members() {
 		if member.Incarnation != m.incarnation && member.Annotations[leaseapi.StillAnnotation] != "" {
@@ -249,7 +248,7 @@ func (m *Member) stillMember() election.Observation {
 	return election.Observation{}
 }
 
-// liveShard returns a shard's Lease that has a live holder other than this incarnation; its zero
+// liveShard returns a shard's Lease that has a live holder other than this incarnation, or the zero
 // value if there is none.
 func (m *Member) liveShard(now time.Time) election.Observation {
 	all := m.observer.List()
@@ -262,8 +261,8 @@ func (m *Member) liveShard(now time.Time) election.Observation {
 	return all[i]
 }
 
-// writePlan writes the plan on its Lease as that was read, nil if there is none, and takes in what
-// it has written.
+// writePlan writes the plan to its Lease as it was read, nil if there is none, and records what it
+// has written.
 func (m *Member) writePlan(ctx context.Context, lease *coordinationv1.Lease, plan shard.Plan) error {
 	if faults.GenerationKept && plan.Generation > 1 {
 		plan.Generation--
@@ -273,14 +272,14 @@ func (m *Member) writePlan(ctx context.Context, lease *coordinationv1.Lease, pla
 		return err
 	}
 	if stop := m.stopping.text(); stop != "" && (lease == nil || lease.Annotations[leaseapi.DocumentAnnotation] == "") {
-		next.Annotations[leaseapi.StopAnnotation] = stop // gone with the Lease, and not by an operator
+		next.Annotations[leaseapi.StopAnnotation] = stop // lost with the Lease, still in force
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)
 	defer cancel()
 	began := m.config.Clock.Now()
 	var written *coordinationv1.Lease
 	if lease == nil {
-		// Nobody has held it, so nobody needs to be waited for.
+		// Nobody has held it, so nobody has to wait for a holder.
 		next.Annotations[election.ReleasedAnnotation] = "0"
 		written, err = m.config.Leases.Create(ctx, next, metav1.CreateOptions{})
 	} else {

@@ -18,8 +18,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// apply writes a plan as an operator does, and has the test know it.
-func (s *world) apply(plan shard.Plan) {
+// apply writes a plan as an operator does, and makes it the test's plan.
+func (s *testFleet) apply(plan shard.Plan) {
 	s.t.Helper()
 	lease, err := leaseapi.WithPlan("flotilla", s.store.Get(leaseapi.PlanLease("flotilla")), plan)
 	if err != nil {
@@ -31,8 +31,8 @@ func (s *world) apply(plan shard.Plan) {
 	s.plan = plan
 }
 
-// next returns the present plan with another generation and ring namespaces changed.
-func (s *world) next(change func(*shard.Ring)) shard.Plan {
+// next returns the present plan with the next generation and with ring namespaces changed.
+func (s *testFleet) next(change func(*shard.Ring)) shard.Plan {
 	s.t.Helper()
 	current, err := leaseapi.PlanOn(s.store.Get(leaseapi.PlanLease("flotilla")))
 	if err != nil {
@@ -64,14 +64,14 @@ func split(r *shard.Ring, i int) {
 	r.Shards = slices.Replace(r.Shards, i, i+1, first, second)
 }
 
-// merge makes one of the i-th shard and the next.
+// merge joins the i-th shard and the next.
 func merge(r *shard.Ring, i int) {
 	r.Shards[i].Range.End = r.Shards[i+1].Range.End
 	r.Shards = slices.Delete(r.Shards, i+1, i+2)
 }
 
 // terms returns the term of each shard's Lease.
-func (s *world) terms() map[shard.ID]int32 {
+func (s *testFleet) terms() map[shard.ID]int32 {
 	terms := map[shard.ID]int32{}
 	for _, proc := range s.plan.Shards() {
 		terms[proc.ID] = election.RecordFrom(s.store.Get(leaseapi.ShardLease("flotilla", proc.ID))).Transitions
@@ -79,8 +79,8 @@ func (s *world) terms() map[shard.ID]int32 {
 	return terms
 }
 
-// requireWorked fails unless every shard of the plan is worked on, and nothing else.
-func (s *world) requireWorked() {
+// requireWorked fails unless exactly the shards of the plan are worked on.
+func (s *testFleet) requireWorked() {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +95,7 @@ func (s *world) requireWorked() {
 }
 
 // reported returns how many events of a kind there were.
-func (s *world) reported(kind election.EventType) int {
+func (s *testFleet) reported(kind election.EventType) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
@@ -107,10 +107,10 @@ func (s *world) reported(kind election.EventType) int {
 	return n
 }
 
-// TestChangeOfPlan splits a shard, merges two, and sees that the others never stop and that what is
-// new begins warm.
+// TestChangeOfPlan splits a shard and merges two, and checks that the others never stop and that
+// new shards begin warm.
 func TestChangeOfPlan(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *world) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
 		for _, name := range []string{"a", "b", "c"} {
 			s.launch(name, nil)
 		}
@@ -152,10 +152,10 @@ func TestChangeOfPlan(t *testing.T) {
 	})
 }
 
-// TestControllersMoveFromRingToRing opens a ring for one controller, served by members of its own,
+// TestControllersMoveFromRingToRing opens a ring for two controllers, served by members of its own,
 // and closes it again.
 func TestControllersMoveFromRingToRing(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		s.plan.Rings[0].Controllers = []string{"cronjob-controller", "deployment-controller", "job-controller"}
 		s.launch("a", func(c *Config) { c.Rings = []string{"namespaces", "cluster"} })
 		s.launch("b", func(c *Config) { c.Rings = []string{"namespaces", "cluster"} })
@@ -204,10 +204,10 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// TestPlanGoesBack changes the plan, and back before the change is done: what has not stopped goes
-// on.
+// TestPlanGoesBack changes the plan, and changes it back before that is done: shards that have not
+// stopped must go on.
 func TestPlanGoesBack(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		s.launch("a", nil)
 		s.launch("b", nil)
 		pass(time.Minute)
@@ -230,10 +230,10 @@ func TestPlanGoesBack(t *testing.T) {
 	})
 }
 
-// TestStoppedAsItSucceeds: a claim that ends between the moment in which its predecessors are gone
-// and the one in which its work begins leaves nothing behind.
+// TestStoppedAsItSucceeds checks that a claim leaves nothing behind if it ends after its
+// predecessors are gone and before its work begins.
 func TestStoppedAsItSucceeds(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		var a *process
 		var armed, succeeded atomic.Bool
 		a = s.launch("a", func(c *Config) {
@@ -257,8 +257,8 @@ func TestStoppedAsItSucceeds(t *testing.T) {
 	})
 }
 
-// TestSpoiltPlan has somebody write nonsense in the plan's place: the last good plan stays in force
-// and is put back.
+// TestSpoiltPlan writes nonsense in the plan's place: the last good plan must stay in force and be
+// restored.
 func TestSpoiltPlan(t *testing.T) {
 	for name, spoil := range map[string]func(lease *coordinationv1.Lease){
 		"junk":    func(l *coordinationv1.Lease) { l.Annotations[leaseapi.DocumentAnnotation] = "{junk" },
@@ -271,7 +271,7 @@ func TestSpoiltPlan(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 4, func(t *testing.T, s *world) {
+			inBubble(t, 4, func(t *testing.T, s *testFleet) {
 				a := s.launch("a", nil)
 				pass(time.Minute)
 				s.launch("b", nil)
@@ -288,9 +288,9 @@ func TestSpoiltPlan(t *testing.T) {
 				}
 				s.store.Put(lease)
 				pass(5 * time.Second)
-				// The planner may be quicker than those who would refuse it.
+				// The planner may be quicker than members that would refuse the plan.
 				if s.reported(EventPlanRestored) != 1 {
-					t.Errorf("put back %d times, want once", s.reported(EventPlanRestored))
+					t.Errorf("restored %d times, want once", s.reported(EventPlanRestored))
 				}
 				if err := a.Refused(); err != nil {
 					t.Errorf("still refused: %v", err)
@@ -302,20 +302,20 @@ func TestSpoiltPlan(t *testing.T) {
 				}
 				plan, err := leaseapi.PlanOn(s.store.Get(leaseapi.PlanLease("flotilla")))
 				if err != nil || plan.Digest() != s.plan.Digest() || plan.Generation <= s.plan.Generation {
-					t.Errorf("what was put back is generation %d, %v; the last good one was %d", plan.Generation, err, s.plan.Generation)
+					t.Errorf("restored generation %d, %v; the last good one was %d", plan.Generation, err, s.plan.Generation)
 				}
 				if kept := s.store.Get(leaseapi.PlanLease("flotilla")).Annotations[leaseapi.RejectedAnnotation]; kept != lease.Annotations[leaseapi.DocumentAnnotation] {
-					t.Errorf("what was rejected has been kept as %q", kept)
+					t.Errorf("the rejected text was kept as %q", kept)
 				}
 			})
 		})
 	}
 }
 
-// TestSpoiltPlanWithoutPlanner has nobody who could put the plan back: everything goes on by the
+// TestSpoiltPlanWithoutPlanner has nobody who could restore the plan: everything must go on by the
 // last good one.
 func TestSpoiltPlanWithoutPlanner(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		s.launch("a", nil)
 		s.launch("b", nil)
 		pass(time.Minute)
@@ -341,19 +341,19 @@ func TestSpoiltPlanWithoutPlanner(t *testing.T) {
 	})
 }
 
-// TestTwoPlansOfOneGeneration has members that were cut off while the plan began again: in the end
-// all work by one.
+// TestTwoPlansOfOneGeneration uses members that were cut off while the plan was started from
+// scratch: in the end all must work by one plan.
 func TestTwoPlansOfOneGeneration(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		a := s.launch("a", nil)
 		pass(time.Minute)
 		other := s.next(func(r *shard.Ring) { split(r, 1) })
 		other.Generation = s.plan.Generation
 		b := s.launch("b", nil)
 		pass(time.Minute)
-		// What is on the Lease is not what a and b work by, and a newcomer knows nothing else.
+		// a and b do not work by the plan on the Lease, and a new member knows no other.
 		lease := must(leaseapi.WithPlan("flotilla", s.store.Get(leaseapi.PlanLease("flotilla")), other))
-		nobody := election.NewIncarnation("nobody") // plans for as long as the Lease lasts
+		nobody := election.NewIncarnation("nobody") // counts as the planner until the Lease expires
 		lease.Spec.HolderIdentity = &nobody
 		s.store.Put(lease)
 		c := s.launch("c", nil)
@@ -369,9 +369,9 @@ func TestTwoPlansOfOneGeneration(t *testing.T) {
 	})
 }
 
-// TestMembersThatMissedGenerations has a member cut off while the plan changes twice.
+// TestMembersThatMissedGenerations cuts a member off while the plan changes twice.
 func TestMembersThatMissedGenerations(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		a := s.launch("a", nil)
 		s.launch("b", nil)
 		pass(time.Minute)
@@ -398,12 +398,12 @@ func TestRandomPlans(t *testing.T) {
 			seed = *seedFlag
 		}
 		t.Run(fmt.Sprintf("seed=%#x", seed), func(t *testing.T) {
-			inBubble(t, 5, func(t *testing.T, s *world) { randomPlans(t, s, rand.New(rand.NewPCG(seed, 0))) })
+			inBubble(t, 5, func(t *testing.T, s *testFleet) { randomPlans(t, s, rand.New(rand.NewPCG(seed, 0))) })
 		})
 	}
 }
 
-func randomPlans(t *testing.T, s *world, random *rand.Rand) {
+func randomPlans(t *testing.T, s *testFleet, random *rand.Rand) {
 	launched := map[string]*process{}
 	launch := func(name string) {
 		launched[name] = s.launch(name, func(c *Config) { c.Standby = random.IntN(4) == 0 })

@@ -16,24 +16,23 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// planner is the member's part in writing the plan. Only the holder of the plan's Lease plans. But
-// a change of plan is safe because of the compare-and-swap of that Lease alone, so an operator may
+// planner is the member's part in writing the plan. Only the holder of the plan's Lease plans. The
+// safety of a change of plan rests only on the compare-and-swap of that Lease, so an operator may
 // write it as well.
 type planner struct {
 	member   *Member
 	claimant *election.Claimant
-	// These belong to the goroutine of work. last is when the weights asked for the last change;
-	// content is what a ring's plan was last found to be good with.
+	// The following fields belong to the goroutine of work. last is when the weights last required
+	// a change. content is what the plan of each ring was last found to be good for.
 	last    time.Time
 	content map[string]content
-	// moved is when this planner made shards what they are, or gave them the homes that they have,
-	// for their weights.
+	// moved is when this planner last moved or made each shard because of weights.
 	moved map[shard.ID]time.Time
-	// unadapted is why the plan could not be adapted to the members' builds the last time,
-	// unplanned why nothing could be proposed for a ring.
+	// unadapted is why the plan could not be adapted to the members' builds the last time.
+	// unplanned is why nothing could be proposed for each ring.
 	unadapted string
 	unplanned map[string]string
-	// packed is the plan packedOf, as the Lease keeps it.
+	// packed is packedOf in the form that the Lease keeps.
 	packed   string
 	packedOf *inForce
 }
@@ -58,7 +57,7 @@ func (m *Member) newPlanner() (*planner, error) {
 	return p, err
 }
 
-// run plans whenever nobody else does, and nobody of a newer build is there, until ctx ends.
+// run plans whenever nobody else does and no member of a newer build is live, until ctx ends.
 func (p *planner) run(ctx context.Context) {
 	p.claimant.SetDesired(election.Held)
 	var claiming sync.WaitGroup
@@ -89,7 +88,7 @@ func (p *planner) work(ctx context.Context, _ *election.Claim) {
 	m := p.member
 	changed, stop := m.observer.SubscribeChanges(leaseapi.MayMoveShards)
 	defer stop()
-	// Who was the planner before may just have changed something.
+	// The previous planner may just have changed something.
 	p.last = m.config.Clock.Now()
 	p.content, p.moved, p.unplanned = map[string]content{}, map[shard.ID]time.Time{}, map[string]string{}
 	for ctx.Err() == nil {
@@ -106,7 +105,7 @@ func (p *planner) plan(ctx context.Context) bool {
 	now := m.config.Clock.Now()
 	lease := m.observer.Get(leaseapi.PlanLease(m.config.Fleet))
 	if !lease.Exists || lease.Holder != m.incarnation {
-		return false // about to be noticed
+		return false // the claimant is about to notice
 	}
 	current := m.inForce.Load().plan
 	there, digest, err := m.planOf(lease.Lease)
@@ -117,15 +116,15 @@ func (p *planner) plan(ctx context.Context) bool {
 	case there.Generation > current.Generation && m.Refused() == nil:
 		return false // not adopted yet
 	}
-	if m.Refused() == nil || !m.isFollowed(m.Roster()) { // else it is this member's plan that may be no good
+	if m.Refused() == nil || !m.isFollowed(m.Roster()) { // otherwise this member's plan may be bad
 		p.keep(ctx, lease)
 	}
 	if m.Refused() != nil {
 		return false // an operator has to correct it
 	}
 	if generation, astray := p.astray(now); astray {
-		// The plan's Lease was deleted, or spoilt while some members did not know a good plan: now
-		// there are two.
+		// Somebody deleted the plan's Lease, or spoilt it while some members did not know a good
+		// plan. So two plans are in force.
 		current.Generation = generation + 1
 		return p.write(ctx, lease, current)
 	}
@@ -152,8 +151,8 @@ func (p *planner) plan(ctx context.Context) bool {
 	return false
 }
 
-// astray returns the highest generation of another plan that a live member works by, if it is not
-// older than the one in force: that member adopts a greater one only.
+// astray returns the highest generation of a different plan that a live member works by, if it is
+// not older than the plan in force. That member adopts only a higher one.
 func (p *planner) astray(now time.Time) (generation int64, found bool) {
 	m, plan := p.member, p.member.inForce.Load()
 	for _, member := range election.RosterFrom(m.config.Fleet, m.observer.List(), m.config.Timing.LeaseDuration, now).Members() {
@@ -167,7 +166,7 @@ func (p *planner) astray(now time.Time) (generation int64, found bool) {
 }
 
 // settled reports whether the last change of plan is done and every shard of the ring is where it
-// is to be: a change at a time.
+// should be. The planner makes one change at a time.
 func (m *Member) settled(ring shard.Ring, now time.Time) bool {
 	plan, assignment := m.inForce.Load(), m.Assignment()
 	for _, id := range ring.IDs() {
@@ -181,8 +180,8 @@ func (m *Member) settled(ring shard.Ring, now time.Time) bool {
 	})
 }
 
-// putBack writes the plan in force once more where somebody has spoilt it, and keeps what was
-// there.
+// putBack writes the plan in force to its Lease again after somebody has spoilt it, and keeps the
+// spoilt plan in an annotation.
 func (p *planner) putBack(ctx context.Context, lease election.Observation, plan shard.Plan, there int64) bool {
 	spoilt := lease.Lease.DeepCopy()
 	if text := spoilt.Annotations[leaseapi.DocumentAnnotation]; text != "" {
@@ -208,8 +207,8 @@ func (p *planner) write(ctx context.Context, lease election.Observation, plan sh
 	return err == nil
 }
 
-// failed says why the plan could not be written, unless somebody else has written meanwhile; the
-// renewals of this member do.
+// failed logs why the plan could not be written, unless the reason is a conflict: somebody else
+// wrote meanwhile, as this member's own renewals do.
 func (p *planner) failed(ctx context.Context, err error) {
 	if !apierrors.IsConflict(err) {
 		klog.FromContext(ctx).Error(err, "Could not write the plan, trying again")

@@ -12,12 +12,12 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// Weigh implements Weigher: a namespace has as many objects as the test says.
+// Weigh implements Weigher with the test's numbers of objects.
 func (c *fakeWork) Weigh() map[string]int64 {
-	c.world.mu.Lock()
-	defer c.world.mu.Unlock()
+	c.fleet.mu.Lock()
+	defer c.fleet.mu.Unlock()
 	weights := map[string]int64{}
-	for namespace, weight := range c.world.weights {
+	for namespace, weight := range c.fleet.weights {
 		if !strings.HasPrefix(namespace, "group ") && c.work.Shard.Range.ContainsNamespace(namespace) {
 			weights[namespace] = weight
 		}
@@ -25,22 +25,22 @@ func (c *fakeWork) Weigh() map[string]int64 {
 	return weights
 }
 
-// Load implements Loader: 100 bytes an object, and of a group what the test says.
+// Load implements Loader: 100 bytes for each object, and the test's weight for a group.
 func (c *fakeWork) Load() (Load, bool) {
 	load := Load{Namespaces: c.Weigh()}
-	c.world.mu.Lock()
-	defer c.world.mu.Unlock()
+	c.fleet.mu.Lock()
+	defer c.fleet.mu.Unlock()
 	for namespace := range load.Namespaces {
 		load.Namespaces[namespace] *= 100
 	}
 	if !c.work.Shard.Namespaced() {
-		load = Load{Shared: 100 * c.world.weights["group "+c.work.Shard.Group]}
+		load = Load{Shared: 100 * c.fleet.weights["group "+c.work.Shard.Group]}
 	}
-	return load, c.world.weights != nil
+	return load, c.fleet.weights != nil
 }
 
-// loads returns the weight that each member works on, and the greatest over the mean.
-func (s *world) loads() (map[string]int64, float64) {
+// loads returns the weight that each member works on, and the maximum divided by the mean.
+func (s *testFleet) loads() (map[string]int64, float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	loads, total, most := map[string]int64{}, int64(0), int64(0)
@@ -64,8 +64,8 @@ func (s *world) loads() (map[string]int64, float64) {
 	return loads, float64(most) * float64(len(loads)) / float64(max(total, 1))
 }
 
-// known takes in the plan that the fleet has made for itself.
-func (s *world) known(t *testing.T) shard.Plan {
+// known makes the plan that the fleet has made for itself the test's plan.
+func (s *testFleet) known(t *testing.T) shard.Plan {
 	t.Helper()
 	plan, err := leaseapi.PlanOn(s.store.Get(leaseapi.PlanLease("flotilla")))
 	if err != nil {
@@ -77,13 +77,14 @@ func (s *world) known(t *testing.T) shard.Plan {
 	return plan
 }
 
-// TestPlannerBalances has namespaces whose names lie in half of the equal ranges, and wants their
-// weight even; then a member more, and one less, and no change when there is nothing to do.
+// TestPlannerBalances uses namespaces whose names lie in half of the equal ranges, and requires
+// that their weight becomes even. Then a member joins, and one leaves. While there is nothing to do
+// the plan must not change.
 func TestPlannerBalances(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out: hours of planning for 1,000 namespaces")
 	}
-	inBubble(t, 16, func(t *testing.T, s *world) {
+	inBubble(t, 16, func(t *testing.T, s *testFleet) {
 		s.weights = map[string]int64{}
 		for i := range 1000 {
 			s.weights[fmt.Sprintf("ns-%d", i)] = 20
@@ -136,10 +137,10 @@ func TestPlannerBalances(t *testing.T) {
 	})
 }
 
-// TestPlannerWeighsGroups has a group that is as heavy as a quarter of the ranges: whoever has it
-// has few of them, and they give way at once where it goes. Nothing is moved when that is done.
+// TestPlannerWeighsGroups uses a group as heavy as a quarter of everything. Its member must have
+// few ranges, and ranges must give way at once where the group moves. After that nothing must move.
 func TestPlannerWeighsGroups(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *world) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
 		s.plan.Rings[1].Shards[0].ColocateWith = "nodes" // garbage
 		s.weights = map[string]int64{"group nodes": 3000}
 		for i := range 300 {
@@ -183,13 +184,13 @@ func TestPlannerWeighsGroups(t *testing.T) {
 	})
 }
 
-// TestPlannerLetsShardsRest has weights drift to and fro, never far: a namespace that was moved for
-// its weight stays for an hour.
+// TestPlannerLetsShardsRest lets weights drift up and down, never far. A namespace that was moved
+// because of its weight must stay for an hour.
 func TestPlannerLetsShardsRest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out: hours of planning")
 	}
-	inBubble(t, 16, func(t *testing.T, s *world) {
+	inBubble(t, 16, func(t *testing.T, s *testFleet) {
 		r := rand.New(rand.NewPCG(1, 2))
 		s.weights = map[string]int64{}
 		drift := func() {
@@ -238,9 +239,9 @@ func TestPlannerLetsShardsRest(t *testing.T) {
 	})
 }
 
-// TestPlannerDies has the planner die between its changes: another goes on.
+// TestPlannerDies kills the planner between its changes: another must go on.
 func TestPlannerDies(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *world) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
 		s.weights = map[string]int64{}
 		for i := range 500 {
 			s.weights[fmt.Sprintf("team-%03d", i)] = 20
@@ -274,9 +275,9 @@ func TestPlannerDies(t *testing.T) {
 	})
 }
 
-// TestUnsettled: members without a shard, and shards of members that are gone, do not wait for the
-// planner's interval. A pin to a member that is drained does, or the weights would be acted on at
-// every look for as long as the pin is there.
+// TestUnsettled checks that members without a shard, and shards of members that are gone, do not
+// wait for the planner's interval. A pin to a drained member does wait. Otherwise the planner would
+// act on the weights at every look for as long as the pin exists.
 func TestUnsettled(t *testing.T) {
 	ab := []string{"a", "b"}
 	for name, test := range map[string]struct {

@@ -14,8 +14,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// prepareSuccessor builds and warms an instance, in turn with other preparations. It tries until
-// that has worked, or ctx ends.
+// prepareSuccessor builds and warms an instance, in turn with other preparations. It tries until it
+// succeeds or ctx ends.
 func (w *working) prepareSuccessor(ctx context.Context) (*preparation, error) {
 	m := w.member
 	backoff := m.retry()
@@ -54,14 +54,15 @@ func (w *working) warmed(ctx context.Context) (*preparation, error) {
 	return p, nil
 }
 
-// waitForRelease returns when none of the rivals that were found last holds any of the shard; false
+// waitForRelease returns true when none of the rivals last found holds any of the shard, and false
 // when ctx has ended, as it does when the shard leaves the plan. The caller then looks again by the
-// newest plan. It must not count any of these as rivals, or the two would loop forever.
+// newest plan. That look must not count any of these as rivals, or the two would loop forever.
 func (w *working) waitForRelease(ctx context.Context) bool {
 	m := w.member
 	names := names(w.found.rivals)
-	// A renewal lets a rival go on: that is seen when it would have expired. A hundred shards of a
-	// member may wait, while a thousand are on their way: what others do wakes nobody.
+	// A rival that renews goes on; the loop sees that when the rival would have expired. A hundred
+	// shards of a member may wait here while a thousand move, so only changes that matter wake
+	// them.
 	changed, stop := m.observer.SubscribeChanges(func(before, after election.Observation) bool {
 		if _, member := leaseapi.MemberOn(m.config.Fleet, after); member {
 			return before.Exists != after.Exists || before.Annotations[election.EndedAnnotation] != after.Annotations[election.EndedAnnotation]
@@ -83,7 +84,7 @@ func (w *working) waitForRelease(ctx context.Context) bool {
 		}
 		next := m.nextExpiry(rivals).Sub(now)
 		if next <= 0 {
-			next = m.config.Timing.RetryPeriod // silent for long enough, and about to be listed as ended
+			next = m.config.Timing.RetryPeriod // silent, and about to be listed as ended
 		}
 		m.await(ctx, changed, next)
 	}
@@ -101,8 +102,8 @@ func (m *Member) nextExpiry(leases []election.Observation) time.Time {
 	return first
 }
 
-// catchUp returns nil once the caches of what is in hand have seen what the predecessors, by their
-// terms, wrote last. Those that died have been fenced before.
+// catchUp returns nil once the caches of the instance in hand have seen the last writes of the
+// predecessors in their terms. The holders that died have already been fenced.
 func (w *working) catchUp(ctx context.Context) error {
 	m, instance := w.member, w.hand.instance
 	var unknown error
@@ -129,19 +130,19 @@ func (w *working) catchUp(ctx context.Context) error {
 	return unknown
 }
 
-// refreshTimeouts is how many HandoffTimeouts caches may take to be held against the present. Where
-// nothing changes that takes a watch of a second or two for each kind, some kinds at a time; to
-// begin with empty caches takes longer.
+// refreshTimeouts is how many HandoffTimeouts a check of caches against the present may take. Where
+// nothing changes it needs a watch of a second or two for each kind, a few kinds at a time.
+// Starting with empty caches takes longer.
 const refreshTimeouts = 3
 
-// refresh has what was prepared held against the present, within bounds.
+// refresh checks a prepared instance against the present, within a bound.
 func (m *Member) refresh(ctx context.Context, refresher Refresher) error {
 	ctx, cancel := context.WithTimeout(ctx, refreshTimeouts*m.config.HandoffTimeout)
 	defer cancel()
 	return refresher.Refresh(ctx)
 }
 
-// within bounds a step of a handoff.
+// within runs a step of a handoff within HandoffTimeout.
 func (w *working) within(ctx context.Context, step func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, w.member.config.HandoffTimeout)
 	defer cancel()

@@ -17,46 +17,45 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/shardrun"
 )
 
-// preparation is an instance that is built ahead of the claim, behind a fence that is
-// closed until then.
+// preparation is an instance built ahead of the claim, behind a fence that is closed until then.
 type preparation struct {
 	instance Instance
 	fence    *fence.Fence
-	// closed is closed once the fence lets no write pass any more.
+	// closed is closed once the fence is closed for good.
 	closed     chan struct{}
 	closeFence func()
 	// running is called once the instance's controllers run.
 	running func()
-	// stopped is called once the fence lets no write pass any more, before closed is closed.
+	// stopped is called once the fence is closed for good, before closed is closed.
 	stopped func()
-	// term is the one that was held when the preparation began: what was written before
-	// that term is in its caches.
+	// term was held when the preparation began: everything written before that term is in the
+	// caches.
 	term int32
-	// followed is set if that term's holder ran the shard by then, as it said: others that had
-	// written to some of it, and were gone before, are in the caches, too.
+	// followed is set if that term's holder had by then published that it runs the shard. Then the
+	// caches also have the writes of others that had written to some of it and were gone before.
 	followed bool
-	// began is when it did.
+	// began is when the preparation began.
 	began time.Time
-	// unheld is as in Work: unless it is zero, the caches may be filled from what others had read
-	// since the shard had no holder.
+	// unheld is as in Work. Unless it is zero, the caches may be filled from what others have read
+	// since then.
 	unheld time.Time
-	// unsecured is set if the leader locks were not held when the preparation began: others than
-	// the fleet's members have written since.
+	// unsecured is set if the fleet did not hold the leader locks when the preparation began:
+	// others than its members have written since.
 	unsecured bool
-	// under is the hold of the leader locks in which it began. In another one others may have
-	// written too.
+	// under is the hold of the leader locks in which the preparation began. Between two holds,
+	// others may have written too.
 	under *hold
 
-	// filling ends when it is not to be filled any more, as by cancel.
-	filling context.Context // Lives no longer than its filling.
+	// filling ends when filling should stop; cancel ends it.
+	filling context.Context // Lives only as long as its filling.
 	cancel  context.CancelFunc
-	// done is closed once the instance is warm, or err is set.
+	// done is closed once the instance is warm or err is set.
 	done chan struct{}
 	err  error
 }
 
-// drainTimeout is how long the work of a shard may take to return once it has been asked to stop.
-// For the first part of it the work may still write.
+// drainTimeout is how long the work of a shard may take to return after it was asked to stop.
+// During the first part of it the work may still write.
 func (m *Member) drainTimeout() time.Duration { return m.config.HandoffTimeout + m.overtime() }
 
 // overtime is how long work may go on behind a closed fence.
@@ -68,7 +67,7 @@ func (m *Member) overtime() time.Duration {
 	return most
 }
 
-// newPreparation returns one that has not been built.
+// newPreparation returns a preparation that has not been built.
 func (r *shardRunner) newPreparation() (*preparation, error) {
 	m := r.member
 	f, err := fence.New(fence.Config{
@@ -86,8 +85,8 @@ func (r *shardRunner) newPreparation() (*preparation, error) {
 	return p, nil
 }
 
-// build builds the instance. ctx gives it its values; it may not end before the instance
-// does. unheld is as in Work.
+// build builds the instance. ctx supplies values; it must not end before the instance does. unheld
+// is as in Work.
 func (p *preparation) build(ctx context.Context, r *shardRunner, unheld time.Time) error {
 	m := r.member
 	ring, _ := r.now.Load().plan.plan.Ring(r.shard.Ring)
@@ -111,7 +110,7 @@ func (p *preparation) build(ctx context.Context, r *shardRunner, unheld time.Tim
 	return err
 }
 
-// discard gives the instance up.
+// discard closes the fence and the instance.
 func (p *preparation) discard() {
 	p.closeFence()
 	if p.instance != nil && !faults.PreparedLeaked {
@@ -121,7 +120,8 @@ func (p *preparation) discard() {
 	}
 }
 
-// forget has an instance that has ended, and has no way to write, give up its caches.
+// forget makes an instance discard its caches. The instance must have ended and have no way to
+// write.
 func forget(instance Instance) {
 	if f, ok := instance.(Forgetter); ok {
 		f.Forget()
@@ -131,11 +131,11 @@ func forget(instance Instance) {
 // preparing carries out what shardrun.PrepareStep decides. It belongs to one goroutine.
 type preparing struct {
 	*shardRunner
-	// p is what was prepared last.
+	// p is the latest preparation.
 	p *preparation
-	// slot is set while a slot has been got that the state does not have yet.
+	// slot is set while the lane has a slot that the state does not have yet.
 	slot bool
-	// filled receives the answer to the last Fill, and filling waits for all of them; answer is the
+	// filled receives the answer to the last Fill, filling waits for all of them, and answer is the
 	// last action's.
 	filled  chan shardrun.Answer
 	filling sync.WaitGroup
@@ -143,10 +143,10 @@ type preparing struct {
 	backoff wait.Backoff
 }
 
-// prepareWhileWanted builds and warms an instance whenever another member holds the shard
-// that this one is to own, asks for it, and keeps it warm until the claim's work takes it. As
-// a standby it does the same for a shard that it would own if the holder failed, and does not
-// ask. It returns when ctx has ended and nothing prepared is left.
+// prepareWhileWanted builds and warms an instance whenever another member holds the shard that this
+// one should own. It then asks for the shard, and keeps the instance warm until the claim's work
+// takes it. As a standby it does the same for a shard that it would own if the holder failed, and
+// does not ask. It returns when ctx has ended and nothing prepared is left.
 func (r *shardRunner) prepareWhileWanted(ctx context.Context) {
 	l := &preparing{shardRunner: r, backoff: r.member.retry()}
 	defer l.filling.Wait()
@@ -179,9 +179,9 @@ func (r *shardRunner) prepareWhileWanted(ctx context.Context) {
 	}
 }
 
-// wait returns when there may be something to do. While the preparation is Queued it waits for a
-// slot as well: so many shards are prepared at a time, lest a member that is to own many holds many
-// caches twice and lists the world at once.
+// wait returns when there may be something to do. While the preparation is Queued it also waits for
+// a slot. Slots keep a member that will own many shards from holding many caches twice and from
+// listing everything at once.
 func (l *preparing) wait(ctx context.Context, ending bool, out shardrun.Output) {
 	var slots chan<- struct{}
 	if out.State.Preparation.Stage == shardrun.Queued {
@@ -207,7 +207,7 @@ func (l *preparing) wait(ctx context.Context, ending bool, out shardrun.Output) 
 	}
 }
 
-// do carries out an action that does not take long, or that the lane waits for.
+// do carries out an action that is quick, or that the lane waits for.
 func (l *preparing) do(ctx context.Context, out shardrun.Output) {
 	switch out.Action {
 	case shardrun.Cancel:
@@ -228,10 +228,11 @@ func (l *preparing) do(ctx context.Context, out shardrun.Output) {
 	}
 }
 
-// patience is how long a holder that is asked has to give the shard up.
+// patience is how long an asked holder has to give the shard up.
 func (l *preparing) patience() time.Duration { return 2 * l.member.config.HandoffTimeout }
 
-// pauseAfter returns how long to wait before the next preparation, and says why if one has failed.
+// pauseAfter returns how long to wait before the next preparation. It logs the failure if the last
+// one failed.
 func (l *preparing) pauseAfter(ctx context.Context, why shardrun.Why) time.Duration {
 	var err error
 	switch why {
@@ -249,7 +250,7 @@ func (l *preparing) pauseAfter(ctx context.Context, why shardrun.Why) time.Durat
 	return pause
 }
 
-// newAhead returns a preparation that is about to be filled, and what is known as it begins.
+// newAhead returns a preparation that is about to be filled, with what is known as it begins.
 func (r *shardRunner) newAhead(ctx context.Context) *preparation {
 	m := r.member
 	p, err := r.newPreparation()
@@ -267,7 +268,7 @@ func (r *shardRunner) newAhead(ctx context.Context) *preparation {
 	return p
 }
 
-// fill builds and warms what is prepared, and returns the answer to that.
+// fill builds and warms p, and returns the lane's answer.
 func (l *preparing) fill(ctx context.Context, p *preparation, number int) shardrun.Answer {
 	if p.err == nil {
 		p.err = p.build(context.WithoutCancel(ctx), l.shardRunner, p.unheld)
@@ -295,12 +296,12 @@ func (r *shardRunner) report(e election.Event) {
 	r.member.config.Observe(Event{ID: r.shard.ID, Event: e})
 }
 
-// retry is the pace at which work that cannot be started is tried again.
+// retry is the backoff for work that could not be started.
 func (m *Member) retry() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}
 }
 
-// retrySoon is the pace at which a request is tried again that a claimed shard waits for.
+// retrySoon is the backoff for a request that a claimed shard waits for.
 func (m *Member) retrySoon() wait.Backoff {
 	most := m.config.Timing.RetryPeriod
 	return wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 6, Cap: most}

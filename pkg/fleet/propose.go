@@ -15,38 +15,39 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// restIntervals is how many intervals of the planner a shard rests after a change of plan, unless
-// members come or go, or the weights lie very unevenly.
+// restIntervals is how many planner intervals a shard rests after a change of plan, unless members
+// come or go or the weights are very uneven.
 const restIntervals = 12
 
-// content is what a plan was found to be good with: the members, and the weights, if only in so far
-// as they are not urgent.
+// content is what a plan was found to be good for: the members, and the weights as long as they are
+// not urgent.
 type content struct {
 	members []string
 	weights shard.Weights
 }
 
-// outlook is what the planner sees of a ring whose shards are all where they are to be.
+// outlook is the planner's view of a ring whose shards are all where they should be.
 type outlook struct {
 	plan shard.Plan
 	ring shard.Ring
-	// members are those that serve the ring and are there to stay, sorted.
+	// members are the members that serve the ring and are there to stay, sorted.
 	members []string
 	weights leaseapi.Weights
-	// judgeable is set if all members are there, and everything they carry has been weighed.
+	// judgeable is set if all members are there and everything that they carry has been weighed.
 	judgeable bool
-	// newest are shards that stay with members of the newest version.
+	// newest are the shards that stay with members of the newest version.
 	newest kept
 }
 
 // change is a change of plan that is worth making.
 type change struct {
 	shard.Proposal
-	// forMembers is set if it is made because members have come or gone, and not for the weights.
+	// forMembers is set if the change is made because members have come or gone, not because of
+	// weights.
 	forMembers bool
 }
 
-// propose returns what to do about a ring, if it is time and worth it.
+// propose returns a change for a ring, if one is due and worth making.
 func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring, now time.Time) (change, bool) {
 	m := p.member
 	if ring.Scope != shard.ScopeNamespaced || !m.settled(ring, now) {
@@ -69,8 +70,8 @@ func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring,
 	}, now)
 }
 
-// decide is the part of propose that reads nothing. Members that have come or gone need not wait
-// for the interval, nor need a large imbalance, and shards do not rest then.
+// decide is the pure part of propose. When members have come or gone, a change need not wait for
+// the interval or for a large imbalance, and shards do not rest.
 func (p *planner) decide(ctx context.Context, o outlook, now time.Time) (change, bool) {
 	last := p.content[o.ring.Name]
 	if before := unsettled(o.ring, o.members); before > 0 && !slices.Equal(last.members, o.members) {
@@ -81,7 +82,7 @@ func (p *planner) decide(ctx context.Context, o outlook, now time.Time) (change,
 		if ring, _ := proposal.Plan.Ring(o.ring.Name); worth && unsettled(ring, o.members) < before {
 			return change{proposal, true}, true
 		}
-		// Some are rightly without a shard. What else is to be done is for the weights.
+		// Some members rightly have no shard. The weights decide about everything else.
 		last.members = o.members
 		p.content[o.ring.Name] = last
 	}
@@ -90,7 +91,7 @@ func (p *planner) decide(ctx context.Context, o outlook, now time.Time) (change,
 		same := slices.Equal(last.weights.Census, o.weights.Census) &&
 			maps.Equal(last.weights.Carried, o.weights.Carried)
 		if same || !urgent() {
-			// What cannot be judged yet is looked at again, even if it does not change.
+			// Look again at what cannot be judged yet, even if it does not change.
 			if o.judgeable {
 				p.content[o.ring.Name] = content{last.members, o.weights.Weights}
 			}
@@ -108,7 +109,7 @@ func (p *planner) decide(ctx context.Context, o outlook, now time.Time) (change,
 	return change{Proposal: proposal}, worth && err == nil
 }
 
-// around returns what to do about a ring while some of its shards stay as they are. It logs an
+// around returns a change for a ring in which the shards in keep stay as they are. It logs each
 // error once.
 func (p *planner) around(ctx context.Context, o outlook, keep kept) (shard.Proposal, bool, error) {
 	limits := p.member.config.Replanning.Limits
@@ -124,7 +125,7 @@ func (p *planner) around(ctx context.Context, o outlook, keep kept) (shard.Propo
 	return proposal, worth, err
 }
 
-// remember records which shards a change of plan has moved or made for their weights.
+// remember records which shards a change of plan has moved or made because of weights.
 func (p *planner) remember(c change, now time.Time) {
 	for _, step := range c.Steps {
 		if step.Kind != shard.StepHome && !c.forMembers {
@@ -134,9 +135,8 @@ func (p *planner) remember(c change, now time.Time) {
 	maps.DeleteFunc(p.moved, func(_ shard.ID, at time.Time) bool { return now.Sub(at) >= p.restTime() })
 }
 
-// resting returns the shards that are to stay as they are for a while, since they were moved or
-// made for their weights not long ago: with each move controllers forget what they keep in memory
-// only.
+// resting returns the shards that stay as they are for a while because they were moved or made
+// because of weights recently. Each move makes controllers forget what they keep only in memory.
 func (p *planner) resting(ring shard.Ring, members []string, now time.Time) kept {
 	k := kept{}
 	for _, s := range ring.Shards {
@@ -148,14 +148,14 @@ func (p *planner) resting(ring shard.Ring, members []string, now time.Time) kept
 	return k
 }
 
-// restTime is for how long a shard is left alone: an hour by default.
+// restTime is how long a shard rests: an hour by default.
 func (p *planner) restTime() time.Duration {
 	return restIntervals * p.member.config.Replanning.Interval
 }
 
-// isUrgent reports whether the weights lie so unevenly that the interval is not to be waited for:
-// which they do for a while when a member is away, or a group has come to another one and not been
-// weighed there.
+// isUrgent reports whether the weights are so uneven that the planner should not wait for the
+// interval. It returns false while they are uneven for a passing reason: a member is away, or a
+// group has moved to another member and not been weighed there.
 func (p *planner) isUrgent(o outlook) bool {
 	if !o.judgeable {
 		return false
@@ -165,9 +165,9 @@ func (p *planner) isUrgent(o outlook) bool {
 	return b.Ratio() > b.Bound*r.Urgent && b.Max-b.Mean*b.Bound >= float64(r.Limits.MinWeight)
 }
 
-// unsettled returns how many of those members have no shard of the ring, plus how many shards have
-// another home; 0 before anybody has given homes. A pin to another member is the operator's affair:
-// no change of plan does anything about it.
+// unsettled returns how many of members have no shard of the ring, plus how many shards have a home
+// that is not in members. It returns 0 if no shard has a home yet. It ignores pins to other
+// members: they are the operator's decision, and no change of plan affects them.
 func unsettled(ring shard.Ring, members []string) int {
 	homes, n := map[string]bool{}, 0
 	for _, s := range ring.Shards {

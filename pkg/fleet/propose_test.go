@@ -7,15 +7,16 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// drafting returns a planner whose last change was at now, and whose interval is five minutes.
-func drafting(now time.Time) *planner {
+// newTestPlanner returns a planner whose last change was at now, and whose interval is five
+// minutes.
+func newTestPlanner(now time.Time) *planner {
 	m := &Member{config: Config{Replanning: Replanning{Interval: 5 * time.Minute, Urgent: 1.5, Limits: shard.DefaultLimits()}}}
 	return &planner{member: m, last: now, content: map[string]content{}, moved: map[shard.ID]time.Time{}, unplanned: map[string]string{}}
 }
 
-// lookout is what the planner sees of ranges with these homes and weights, each of them in ten
+// newOutlook returns the planner's view of ranges with these homes and weights, each in ten
 // namespaces, among these members.
-func lookout(t *testing.T, homes string, weights []int64, carried map[string]int64, members ...string) outlook {
+func newOutlook(t *testing.T, homes string, weights []int64, carried map[string]int64, members ...string) outlook {
 	t.Helper()
 	plan := testPlan(t, len(homes))
 	o := outlook{plan: plan, ring: plan.Rings[0], members: members, judgeable: true}
@@ -30,14 +31,14 @@ func lookout(t *testing.T, homes string, weights []int64, carried map[string]int
 	return o
 }
 
-// TestRightlyWithoutRanges: c carries more than a fair share, and so has no range. A planner that
-// has just begun does nothing about that, and so nothing for the weights of the others before the
-// interval.
+// TestRightlyWithoutRanges tests a member, c, that carries more than a fair share and so has no
+// range. A planner that has just begun must do nothing about that, and so nothing about the weights
+// of the others before the interval.
 func TestRightlyWithoutRanges(t *testing.T) {
 	now := time.Unix(1000, 0)
 	carried := map[string]int64{"c": 20_000}
-	o := lookout(t, "aaaabbbb", []int64{2000, 2000, 2000, 2000, 1500, 1500, 1500, 1500}, carried, "a", "b", "c")
-	p := drafting(now)
+	o := newOutlook(t, "aaaabbbb", []int64{2000, 2000, 2000, 2000, 1500, 1500, 1500, 1500}, carried, "a", "b", "c")
+	p := newTestPlanner(now)
 	for _, after := range []time.Duration{0, time.Minute, 4 * time.Minute} {
 		if c, worth := p.decide(t.Context(), o, now.Add(after)); worth {
 			t.Errorf("after %v: %v, want nothing before the interval", after, c.Steps)
@@ -49,7 +50,7 @@ func TestRightlyWithoutRanges(t *testing.T) {
 	}
 	p.remember(c, now)
 	o.plan, o.ring = c.Plan, c.Plan.Rings[0]
-	// Another one does have room.
+	// Another member does have room.
 	o.members = []string{"a", "b", "c", "d"}
 	c, worth = p.decide(t.Context(), o, now.Add(5*time.Minute))
 	if after := c.Plan.Rings[0]; !worth || !c.forMembers || unsettled(after, o.members) != 1 {
@@ -57,27 +58,28 @@ func TestRightlyWithoutRanges(t *testing.T) {
 	}
 }
 
-// TestMovesForMembersDoNotRest: what a member was given because it has come may be taken from it
-// again when that is too much; what it was given for its weight rests.
+// TestMovesForMembersDoNotRest checks that shards that a member got because it joined may move
+// again if they are too much. Shards that moved because of weights must rest.
 func TestMovesForMembersDoNotRest(t *testing.T) {
 	now := time.Unix(1000, 0)
-	p := drafting(now)
-	o := lookout(t, "aaabbb", []int64{2000, 2000, 2000, 2000, 2000, 2000}, nil, "a", "b", "c")
+	p := newTestPlanner(now)
+	o := newOutlook(t, "aaabbb", []int64{2000, 2000, 2000, 2000, 2000, 2000}, nil, "a", "b", "c")
 	c, worth := p.decide(t.Context(), o, now)
 	if !worth || !c.forMembers {
 		t.Fatalf("for c: %t %v, want ranges at once", worth, c.Steps)
 	}
 	p.remember(c, now)
 	if len(p.moved) > 0 {
-		t.Errorf("%v rest, want nothing to", p.moved)
+		t.Errorf("%v rest, want none", p.moved)
 	}
 	p.remember(change{Proposal: c.Proposal}, now)
 	if len(p.moved) != len(c.Steps) {
-		t.Errorf("%v rest, want all of %v to", p.moved, c.Steps)
+		t.Errorf("%v rest, want all of %v", p.moved, c.Steps)
 	}
 }
 
-// TestErrorIsNoContent: where the planner fails, it tries again, also before the interval.
+// TestErrorIsNoContent checks that the planner tries again after an error, even before the
+// interval.
 func TestErrorIsNoContent(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for name, test := range map[string]struct {
@@ -88,16 +90,16 @@ func TestErrorIsNoContent(t *testing.T) {
 		"they are uneven": {[]int64{6000, 2000, 2000, 500, 500, 500}, []string{"a", "b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := drafting(now)
+			p := newTestPlanner(now)
 			limits := p.member.config.Replanning.Limits
 			p.member.config.Replanning.Limits.ShardsPerMember = 0
-			o := lookout(t, "aaabbb", test.weights, nil, test.members...)
+			o := newOutlook(t, "aaabbb", test.weights, nil, test.members...)
 			if c, worth := p.decide(t.Context(), o, now); worth {
-				t.Fatalf("%v by limits that cannot be", c.Steps)
+				t.Fatalf("%v with impossible limits", c.Steps)
 			}
 			p.member.config.Replanning.Limits = limits
 			if _, worth := p.decide(t.Context(), o, now); !worth {
-				t.Error("what could not be planned has been taken for good")
+				t.Error("a failed attempt was recorded as good")
 			}
 		})
 	}

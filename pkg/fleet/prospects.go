@@ -10,23 +10,23 @@ import (
 )
 
 // prospects are what a member that waits for the leader locks expects to own once the fleet holds
-// them: what it prepares for. The members of a fresh fleet come one after the other. If each
-// prepared for what the roster of the moment gives it, the first would list the whole cluster, and
-// most of what all of them list would be dropped again.
+// them. It prepares for these shards. The members of a fresh fleet come one after another. If each
+// prepared by the roster of the moment, the first would list the whole cluster, and most of what
+// all of them list would be discarded.
 type prospects struct {
-	// crew are the incarnations that will be active then, and since is when they became these.
+	// crew are the incarnations that will be active then. since is when the crew last changed.
 	crew  []string
 	since time.Time
-	// assignment is that for the last crew that was the same for a while; empty at first.
+	// assignment is the one for the last crew that was stable for a while; empty at first.
 	assignment assignment.Assignment
 }
 
-// settling is how long the roster must have been the same before a member that waits for the leader
-// locks prepares by it.
+// settling is how long the roster must be stable before a member that waits for the leader locks
+// prepares by it.
 func (m *Member) settling() time.Duration { return 2 * m.config.Timing.RetryPeriod }
 
-// look computes the assignment for a roster in which those that are joining count as active, if its
-// members have been the same for so long. What is prepared by the last one is kept until then.
+// look computes the assignment for a roster in which joining members count as active, once its
+// members have been stable for settling. Until then the last assignment applies.
 func (p *prospects) look(force *inForce, roster election.Roster, known []election.Member, holders map[shard.ID]string, now time.Time, settling time.Duration) {
 	var crew []string
 	for _, name := range roster.Active() {
@@ -39,7 +39,7 @@ func (p *prospects) look(force *inForce, roster election.Roster, known []electio
 	if now.Sub(p.since) < settling {
 		return
 	}
-	// That the plan can be placed, the assignment of the moment has shown.
+	// The assignment of the moment has shown that the plan can be placed.
 	if a, err := assignment.Of(force.plan, force.digest, roster, known, holders, p.assignment); err == nil {
 		p.assignment = a
 	}

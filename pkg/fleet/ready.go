@@ -11,32 +11,32 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// patience is for how long a member that has been ready stays so while it does not run a shard that
-// it was given since: as long as the alert FlotillaShardNotStarting waits before it pages.
+// patience is how long a member that was ready stays ready while it does not run a shard that it
+// was given later. The alert FlotillaShardNotStarting waits as long before it pages.
 const patience = 5 * time.Minute
 
-// readiness is what a member's probe remembers between two questions. It is safe for concurrent
-// use.
+// readiness is what a member's probe remembers between two requests. It is safe for concurrent use.
 type readiness struct {
 	mu sync.Mutex
-	// once is set when the member has been complete for the first time.
+	// once is set when the member is first complete.
 	once bool
-	// since is from when on it has not run a shard that it is to run, as far as it was asked.
+	// since has, for each shard that the member should run and does not, when a probe first found
+	// that.
 	since map[shard.ID]time.Time
-	// hidden is from when on something else has been wrong, so that it is not known what is
-	// missing; zero while that is known.
+	// hidden is when another fault began to hide which shards are missing; zero while that is
+	// known.
 	hidden time.Time
 }
 
-// complete records that every shard is run that is to be.
+// complete records that the member runs every shard that it should.
 func (r *readiness) complete() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.once, r.since, r.hidden = true, nil, time.Time{}
 }
 
-// hide records that something else is wrong than that shards are not run. A Lease or a leader lock
-// that comes and goes gives no shard more time.
+// hide records a fault other than missing shards. A Lease or leader lock that comes and goes gives
+// no shard more time.
 func (r *readiness) hide(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,13 +45,13 @@ func (r *readiness) hide(now time.Time) {
 	}
 }
 
-// patient records which shards are to be run and are not, and reports whether the member is ready
-// all the same.
+// patient records which shards the member should run and does not, and reports whether the member
+// is ready all the same.
 func (r *readiness) patient(missing []shard.ID, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.hidden.IsZero() && now.Sub(r.hidden) >= patience {
-		r.since = nil // What was missing before a long outage is no sign of a fault.
+		r.since = nil // What was missing before a long outage indicates no fault.
 	}
 	r.hidden = time.Time{}
 	since := make(map[shard.ID]time.Time, len(missing))
@@ -68,19 +68,20 @@ func (r *readiness) patient(missing []shard.ID, now time.Time) bool {
 	return r.once && !overdue
 }
 
-// Ready returns nil when a rollout may go on, else an error that says what is missing. A member
-// that has started is ready when it is complete ([Member.Complete]). After that a takeover, a
-// planned move or another plan leaves it ready, unless a shard that it is to run has not run for
-// five minutes: Kubernetes deletes every pod of a parallel StatefulSet that is to be replaced and
-// is not ready, so a fleet whose members were unready while they take over from each other would
-// end at once. Time counts from when it was first asked, and goes on while something else is wrong
-// for less than five minutes. Out of the fleet, and while that is stopped, no member is ready.
+// Ready returns nil when a rollout may go on; otherwise the error says what is missing. A member
+// that has started is ready when it is complete ([Member.Complete]). After that it stays ready
+// through takeovers, planned moves and changes of plan, unless a shard that it should run has not
+// run for five minutes. Otherwise a fleet whose members take over from each other would end at
+// once, because Kubernetes deletes every pod of a parallel StatefulSet that is outdated and not
+// ready. The time counts from the first probe that finds the shard missing, and goes on through
+// other faults of less than five minutes. No member is ready before it has joined the fleet or
+// while the fleet is stopped.
 func (m *Member) Ready() error {
 	err := m.Complete()
 	return m.readiness.judge(err, m.config.Clock.Now())
 }
 
-// judge returns why the member is not ready, by why it is not complete.
+// judge returns why the member is not ready, given why it is not complete.
 func (r *readiness) judge(incomplete error, now time.Time) error {
 	var missing missingError
 	switch {
@@ -95,7 +96,7 @@ func (r *readiness) judge(incomplete error, now time.Time) error {
 	return nil
 }
 
-// missingError says which shards a member is to run and does not.
+// missingError lists the shards that a member should run and does not.
 type missingError struct {
 	member string
 	shards []shard.ID
@@ -111,7 +112,7 @@ func (e missingError) Error() string {
 }
 
 // Complete returns nil when the member counts for the rings, or is drained, and holds and runs
-// every shard that they give it, else an error that says what is missing. While the fleet is
+// every shard that they give it; otherwise the error says what is missing. While the fleet is
 // stopped no member is complete.
 func (m *Member) Complete() error {
 	if stop := m.Stopped(); stop != nil {

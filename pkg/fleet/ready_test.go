@@ -10,11 +10,11 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestReadyThroughATakeover: a member that has been ready stays so while it takes over what a dead
-// one had, for as long as that is no fault; one that has just started is not ready before it is
-// complete.
+// TestReadyThroughATakeover checks that a ready member stays ready while it takes over a dead
+// member's shards, as long as that indicates no fault. A member that has just started must not be
+// ready before it is complete.
 func TestReadyThroughATakeover(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *world) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
 		var broken bool // The work of a shard cannot be built.
 		fails := func(c *Config) {
 			build := c.Build
@@ -46,7 +46,7 @@ func TestReadyThroughATakeover(t *testing.T) {
 			whole, ready := a.Complete(), a.Ready()
 			if whole == nil {
 				if ready != nil {
-					t.Fatalf("runs everything, and is not ready: %v", ready)
+					t.Fatalf("runs everything, but is not ready: %v", ready)
 				}
 				continue
 			}
@@ -70,8 +70,8 @@ func TestReadyThroughATakeover(t *testing.T) {
 	})
 }
 
-// TestPatienceIsNotRenewed: a member that is stuck with a shard gets no more time by a Lease or a
-// leader lock that flickers; after an outage that was as long as the patience it does.
+// TestPatienceIsNotRenewed checks that a member that is stuck with a shard gets no more time
+// because a Lease or a leader lock flickers. After an outage as long as the patience it does.
 func TestPatienceIsNotRenewed(t *testing.T) {
 	stuck := missingError{"a", []shard.ID{{Ring: "namespaces", Name: "00"}}}
 	other := missingError{"a", []shard.ID{{Ring: "namespaces", Name: "01"}}}

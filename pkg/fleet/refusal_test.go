@@ -16,8 +16,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// badPlans are changes of a plan that no member may follow, by what the reason names. Some of them
-// pass Check.
+// badPlans are changes of a plan that no member may adopt, keyed by a part of the reason. Some of
+// them pass Check.
 var badPlans = map[string]func(*shard.Plan){
 	"rings[0].shards[1].range": func(p *shard.Plan) {
 		p.Rings[0].Shards[1].Range.End++
@@ -33,7 +33,7 @@ var badPlans = map[string]func(*shard.Plan){
 	},
 }
 
-// picky has a member refuse strange controllers, and serve two rings only.
+// picky makes a member refuse strange controllers, and serve two rings only.
 func picky(c *Config) {
 	c.Rings = []string{"namespaces", "cluster"}
 	c.Check = func(p shard.Plan) error {
@@ -44,11 +44,11 @@ func picky(c *Config) {
 	}
 }
 
-// applyBad writes a plan that no member may follow, as somebody with kubectl does, and returns it.
-func (s *world) applyBad(change func(*shard.Plan), tamper ...func(*coordinationv1.Lease)) shard.Plan {
+// applyBad writes a plan that no member may adopt, as somebody with kubectl could, and returns it.
+func (s *testFleet) applyBad(change func(*shard.Plan), tamper ...func(*coordinationv1.Lease)) shard.Plan {
 	s.t.Helper()
 	plan := s.next(func(*shard.Ring) {})
-	plan.Generation += 5 // beyond what is refused
+	plan.Generation += 5 // beyond every refused generation
 	change(&plan)
 	document := must(plan.Document())
 	s.store.Tamper(leaseapi.PlanLease("flotilla"), func(l *coordinationv1.Lease) {
@@ -60,15 +60,15 @@ func (s *world) applyBad(change func(*shard.Plan), tamper ...func(*coordinationv
 	return plan
 }
 
-// die cuts a member off until others may have taken all over that it held.
+// die cuts a member off until others may have taken over everything that it held.
 func (proc *process) die() {
 	proc.client.Block()
 	pass(40 * time.Second)
 }
 
-// requireRefused fails unless the member refuses what is on the Lease, for this reason, and works
+// requireRefused fails unless the member refuses the plan on the Lease for this reason, and works
 // by the good plan.
-func (s *world) requireRefused(proc *process, reason string, good shard.Plan) {
+func (s *testFleet) requireRefused(proc *process, reason string, good shard.Plan) {
 	s.t.Helper()
 	if err := proc.Refused(); err == nil || !strings.Contains(err.Error(), reason) {
 		s.t.Errorf("%s refuses because of %v, want %s", proc.Incarnation(), err, reason)
@@ -78,8 +78,8 @@ func (s *world) requireRefused(proc *process, reason string, good shard.Plan) {
 	}
 }
 
-// requireTerms fails if a shard has been acquired more often than that since.
-func (s *world) requireTerms(before map[shard.ID]int32, more int32, when string) {
+// requireTerms fails if a shard has been acquired more than more times since before.
+func (s *testFleet) requireTerms(before map[shard.ID]int32, more int32, when string) {
 	s.t.Helper()
 	for id, term := range s.terms() {
 		if term > before[id]+more {
@@ -88,13 +88,13 @@ func (s *world) requireTerms(before map[shard.ID]int32, more int32, when string)
 	}
 }
 
-// TestPlanThatMayNotFollow is refused by all, and changes nothing: not for those who run, not for
-// what a member leaves that dies, not for those who start, not even when nobody was left who knew
-// better. An operator has to correct it.
+// TestPlanThatMayNotFollow checks that all members refuse a bad plan and that it changes nothing:
+// for running members, for the shards of a member that dies, for members that start, and even when
+// no member is left that knew the good plan. An operator has to correct it.
 func TestPlanThatMayNotFollow(t *testing.T) {
 	for want, change := range badPlans {
 		t.Run(want, func(t *testing.T) {
-			inBubble(t, 4, func(t *testing.T, s *world) {
+			inBubble(t, 4, func(t *testing.T, s *testFleet) {
 				a, b := s.launch("a", picky), s.launch("b", picky)
 				pass(time.Minute)
 				s.allHeld("a", "b")
@@ -143,14 +143,15 @@ func TestPlanThatMayNotFollow(t *testing.T) {
 	}
 }
 
-// TestLastGoodPlanIsLost has somebody write a bad plan and remove what it would be judged by.
+// TestLastGoodPlanIsLost writes a bad plan and removes the last good plan by which it would be
+// judged.
 func TestLastGoodPlanIsLost(t *testing.T) {
 	forget := func(l *coordinationv1.Lease) { delete(l.Annotations, leaseapi.LastGoodAnnotation) }
 	spoil := func(l *coordinationv1.Lease) { l.Annotations[leaseapi.LastGoodAnnotation] = "junk" }
 	const want = "rings[0].shards[1].range"
 	for name, tamper := range map[string]func(*coordinationv1.Lease){"removed": forget, "spoilt": spoil} {
 		t.Run(name+" while members live", func(t *testing.T) {
-			inBubble(t, 4, func(t *testing.T, s *world) {
+			inBubble(t, 4, func(t *testing.T, s *testFleet) {
 				s.launch("a", picky)
 				pass(time.Minute)
 				good := s.plan
@@ -165,7 +166,7 @@ func TestLastGoodPlanIsLost(t *testing.T) {
 			})
 		})
 		t.Run(name+" while none lives", func(t *testing.T) {
-			inBubble(t, 4, func(t *testing.T, s *world) {
+			inBubble(t, 4, func(t *testing.T, s *testFleet) {
 				a := s.launch("a", picky)
 				pass(time.Minute)
 				good := s.plan
@@ -180,7 +181,7 @@ func TestLastGoodPlanIsLost(t *testing.T) {
 					t.Errorf("%d shards are worked on by a plan that nobody has judged", n)
 				}
 				if s.reported(EventPlanRefused) == 0 {
-					t.Error("no event says so")
+					t.Error("no event reports it")
 				}
 				s.apply(must(bad.Successor(good))) // an operator's word
 				pass(30 * time.Second)
@@ -191,11 +192,11 @@ func TestLastGoodPlanIsLost(t *testing.T) {
 			})
 		})
 		t.Run(name+" and the plan is good", func(t *testing.T) {
-			inBubble(t, 4, func(t *testing.T, s *world) {
+			inBubble(t, 4, func(t *testing.T, s *testFleet) {
 				a := s.launch("a", picky)
 				pass(time.Minute)
 				a.die()
-				s.store.Tamper(leaseapi.PlanLease("flotilla"), tamper) // or it was written by a version that does not know it
+				s.store.Tamper(leaseapi.PlanLease("flotilla"), tamper) // as an older version would
 				s.launch("b", picky)
 				pass(time.Minute)
 				s.requireWorked()
@@ -204,8 +205,8 @@ func TestLastGoodPlanIsLost(t *testing.T) {
 	}
 }
 
-// workersAt returns how many shards are worked on that cover a controller at a hash.
-func (s *world) workersAt(controller string, hash uint64) int {
+// workersAt returns how many of the shards that are worked on cover a controller at a hash.
+func (s *testFleet) workersAt(controller string, hash uint64) int {
 	n := 0
 	for _, w := range s.working() {
 		if slices.Contains(w.extent.Controllers, controller) && w.extent.Range.Contains(hash) {
@@ -215,25 +216,26 @@ func (s *world) workersAt(controller string, hash uint64) int {
 	return n
 }
 
-// TestSomeRefuse has members that cannot work by a plan which another works by: they keep what they
-// run, and claim nothing else by the old plan, or each would wait for the other's shards.
+// TestSomeRefuse tests members that cannot work by a plan by which another works. They must keep
+// what they run, and claim nothing else by the old plan, or each would wait for the other's shards.
 func TestSomeRefuse(t *testing.T) {
-	t.Run("it is the plan on the Lease", func(t *testing.T) { someRefuse(t, func(*world) {}) })
+	t.Run("it is the plan on the Lease", func(t *testing.T) { someRefuse(t, func(*testFleet) {}) })
 	t.Run("all refuse the one after it", func(t *testing.T) {
-		someRefuse(t, func(s *world) { s.applyBad(badPlans["rings[0].shards[1].range"]) })
+		someRefuse(t, func(s *testFleet) { s.applyBad(badPlans["rings[0].shards[1].range"]) })
 	})
 }
 
-// someRefuse has a member work by a plan that the others refuse, and those die. next comes before.
-func someRefuse(t *testing.T, next func(s *world)) {
+// someRefuse makes a member work by a plan that the others refuse, calls next, and lets the others
+// die.
+func someRefuse(t *testing.T, next func(s *testFleet)) {
 	t.Helper()
-	inBubble(t, 6, func(t *testing.T, s *world) {
+	inBubble(t, 6, func(t *testing.T, s *testFleet) {
 		s.launch("a", nil)
 		b, c := s.launch("b", picky), s.launch("c", picky)
 		pass(time.Minute)
 		s.allHeld("a", "b", "c")
 		good := s.plan
-		// Its ranges run more than those of before, and so have new names.
+		// Its ranges have more controllers than before, and so have new names.
 		plan := s.next(func(r *shard.Ring) { r.Controllers = append(r.Controllers, "strange-controller") })
 		s.apply(plan)
 		pass(30 * time.Second)
@@ -271,9 +273,10 @@ func someRefuse(t *testing.T, next func(s *world)) {
 	})
 }
 
-// TestShardThatIsNotInThePlan is given up, and not claimed again before the plan is another one.
+// TestShardThatIsNotInThePlan checks that such a shard is given up, and not claimed again before
+// the plan changes.
 func TestShardThatIsNotInThePlan(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		a := s.launch("a", picky)
 		pass(time.Minute)
 		r := a.runners.list()[0]
@@ -290,10 +293,11 @@ func TestShardThatIsNotInThePlan(t *testing.T) {
 	})
 }
 
-// TestMemberWithoutPlanIsLeftOut has a member that can work neither by a plan that all refuse nor
-// by the last good one: it owns nothing, so that another one takes over what a dead member held.
+// TestMemberWithoutPlanIsLeftOut tests a member that can work neither by a plan that all refuse nor
+// by the last good one. It must own nothing, so that another one takes over what a dead member
+// held.
 func TestMemberWithoutPlanIsLeftOut(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *world) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
 		a, b := s.launch("a", picky), s.launch("b", picky)
 		pass(time.Minute)
 		s.allHeld("a", "b")
@@ -321,10 +325,11 @@ func TestMemberWithoutPlanIsLeftOut(t *testing.T) {
 	})
 }
 
-// TestFollowersCountOnEachOther has two members work by a plan that a third refuses, and all refuse
-// the one after it. What one of the two leaves is the other's: the third would not claim it.
+// TestFollowersCountOnEachOther makes two members work by a plan that a third refuses, and all
+// refuse the next one. The shards that one of the two leaves must go to the other: the third would
+// not claim them.
 func TestFollowersCountOnEachOther(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *world) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
 		a, b, c := s.launch("a", nil), s.launch("b", nil), s.launch("c", picky)
 		pass(time.Minute)
 		s.allHeld("a", "b", "c")

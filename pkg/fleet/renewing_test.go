@@ -9,9 +9,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// TestRenewing has a member renew its Lease for a while, and hang in the middle of it.
+// TestRenewing lets a member renew its Lease for a while, and then hang.
 func TestRenewing(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		const tolerance = 20 * time.Second
 		hangs, hang := make(chan struct{}), &atomic.Bool{}
 		a := s.launch("a", func(c *Config) {

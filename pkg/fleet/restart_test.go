@@ -10,9 +10,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// planned launches a, b and c with equal shares of 300 namespaces, a planner whose interval does
-// not end within the test, and returns them with the plan and the planner's name.
-func (s *world) planned(t *testing.T, replanning func(*Config)) (processes map[string]*process, plan shard.Plan, planner string) {
+// planned launches a, b and c with equal shares of 300 namespaces. It returns them with the plan
+// and the planner's name.
+func (s *testFleet) planned(t *testing.T, replanning func(*Config)) (processes map[string]*process, plan shard.Plan, planner string) {
 	t.Helper()
 	s.weights = map[string]int64{}
 	for i := range 300 {
@@ -34,20 +34,20 @@ func rarely(c *Config) {
 	c.Replanning, c.CensusInterval = Replanning{Interval: 24 * time.Hour}, time.Minute
 }
 
-// besides returns a member that is not the one of that name.
-func besides(name string) string {
+// otherThan returns a member with another name.
+func otherThan(name string) string {
 	if name == "a" {
 		return "b"
 	}
 	return "a"
 }
 
-// TestRestartLeavesThePlan: a member that was away for a while, and waits to be given shards, finds
-// the plan as it was.
+// TestRestartLeavesThePlan checks that the plan stays the same when a member is away for a while
+// and then waits for its shards.
 func TestRestartLeavesThePlan(t *testing.T) {
-	inBubble(t, 9, func(t *testing.T, s *world) {
+	inBubble(t, 9, func(t *testing.T, s *testFleet) {
 		processes, before, planner := s.planned(t, rarely)
-		away := besides(planner)
+		away := otherThan(planner)
 		processes[away].stop()
 		<-processes[away].ended
 		pass(5 * time.Minute)

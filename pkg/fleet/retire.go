@@ -12,18 +12,18 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// EventRetired says that the planner has emptied the Lease of a shard that the plan does not have,
-// or failed to because of Err.
+// EventRetired reports that the planner has emptied the Lease of a shard that the plan does not
+// have, or failed to because of Err.
 const EventRetired election.EventType = "retired"
 
-// retireAfter is for how long such a Lease has stood still before it is emptied: longer than an API
-// server takes for a request by default, so that nothing is under way any more that was sent under
-// it.
+// retireAfter is how long such a Lease must stand still before it is emptied. It is longer than an
+// API server's default request timeout, so no request that was sent under the Lease is still under
+// way.
 const retireAfter = 2 * time.Minute
 
-// retire empties the Leases of shards that are no more. Each change of plan leaves some, of several
-// kilobytes each: every member would keep them and go by them for ever. It writes one at a time,
-// and reports whether it wrote any.
+// retire empties the Leases of shards that are in no plan. Each change of plan leaves some, of
+// several kilobytes each, and every member would keep and read them forever. It writes one at a
+// time, and reports whether it wrote one.
 func (p *planner) retire(ctx context.Context, now time.Time) bool {
 	m := p.member
 	for _, o := range m.retirable(now) {
@@ -44,8 +44,8 @@ func (p *planner) retire(ctx context.Context, now time.Time) bool {
 	return false
 }
 
-// retirable returns the Leases of shards that no plan has any more, that nobody holds, and that no
-// shard waits for any more; none while any shard is not where it is to be.
+// retirable returns the Leases of shards that are not in the plan, that nobody holds, and that no
+// shard waits for. It returns none while any shard is not where it should be.
 func (m *Member) retirable(now time.Time) []election.Observation {
 	plan := m.inForce.Load()
 	var old []election.Observation
@@ -75,8 +75,8 @@ func (p *planner) retireOne(ctx context.Context, o election.Observation) error {
 	generation := strconv.FormatInt(m.inForce.Load().plan.Generation, 10)
 	written, err := m.config.Leases.Update(ctx, election.Retired(o.Lease, generation, true), metav1.UpdateOptions{})
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
-		// Where OwnerReferencesPermissionEnforcement is on, only who may delete a Lease may give it
-		// an owner. Emptied, it stays.
+		// With OwnerReferencesPermissionEnforcement, only those who may delete a Lease may give it
+		// an owner. Leave it emptied.
 		written, err = m.config.Leases.Update(ctx, election.Retired(o.Lease, generation, false), metav1.UpdateOptions{})
 	}
 	if err == nil {

@@ -19,8 +19,8 @@ import (
 
 const mergedAway = "flotilla-namespaces-01"
 
-// requireRetired fails unless the Lease is emptied, and has an owner or not.
-func (s *world) requireRetired(name string, owned bool) {
+// requireRetired fails unless the Lease is emptied, with an owner or without.
+func (s *testFleet) requireRetired(name string, owned bool) {
 	s.t.Helper()
 	lease := s.store.Get(name)
 	record := election.RecordFrom(lease)
@@ -29,13 +29,13 @@ func (s *world) requireRetired(name string, owned bool) {
 	}
 }
 
-func (s *world) isRetired(name string) bool {
+func (s *testFleet) isRetired(name string) bool {
 	return election.RecordFrom(s.store.Get(name)).IsRetired()
 }
 
-// TestLeasesOfShardsThatAreNoMoreAreRetired merges two shards, and makes two of them again.
+// TestLeasesOfShardsThatAreNoMoreAreRetired merges two shards, and splits them again.
 func TestLeasesOfShardsThatAreNoMoreAreRetired(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		s.launch("a", nil)
 		s.launch("b", nil)
 		pass(time.Minute)
@@ -50,14 +50,14 @@ func TestLeasesOfShardsThatAreNoMoreAreRetired(t *testing.T) {
 		s.requireRetired(mergedAway, true)
 		for _, proc := range s.plan.Shards() {
 			if s.isRetired(leaseapi.ShardLease("flotilla", proc.ID)) {
-				t.Errorf("the Lease of %s is retired, which is in the plan", proc.ID)
+				t.Errorf("the Lease of %s is retired, although the plan has the shard", proc.ID)
 			}
 		}
 		writes := len(s.store.History())
 		pass(time.Minute)
 		for _, w := range s.store.History()[writes:] {
 			if w.After.Name == mergedAway {
-				t.Error("a Lease that is retired is written again")
+				t.Error("a retired Lease is written again")
 			}
 		}
 		term := election.RecordFrom(s.store.Get(mergedAway)).Transitions
@@ -72,7 +72,7 @@ func TestLeasesOfShardsThatAreNoMoreAreRetired(t *testing.T) {
 	})
 }
 
-// clinging cannot write one Lease, so that it does not release it.
+// clinging cannot write one Lease, and so does not release it.
 type clinging struct {
 	*leasetest.Client
 	to string
@@ -85,10 +85,10 @@ func (c *clinging) Update(ctx context.Context, lease *coordinationv1.Lease, opts
 	return c.Client.Update(ctx, lease, opts)
 }
 
-// TestNothingIsRetiredWhileAnythingMoves has somebody hold what is in no plan: successors may need
-// any Lease.
+// TestNothingIsRetiredWhileAnythingMoves holds a shard that is in no plan: successors may need any
+// Lease.
 func TestNothingIsRetiredWhileAnythingMoves(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		s.launch("a", nil)
 		c := s.launch("c", func(c *Config) { c.Leases = &clinging{c.Leases.(*leasetest.Client), "flotilla-namespaces-old"} })
 		pass(time.Minute)
@@ -99,9 +99,9 @@ func TestNothingIsRetiredWhileAnythingMoves(t *testing.T) {
 		s.store.Put(held)
 		pass(10 * time.Minute)
 		if s.isRetired(mergedAway) || s.isRetired(held.Name) {
-			t.Error("a Lease is retired while another is held that no plan has")
+			t.Error("a Lease is retired while a Lease that is in no plan is held")
 		}
-		c.client.Block() // and so it is struck
+		c.client.Block() // and so others list it as ended
 		pass(90 * time.Second)
 		if s.isRetired(held.Name) {
 			t.Error("a Lease is retired soon after its holder's death")
@@ -112,7 +112,8 @@ func TestNothingIsRetiredWhileAnythingMoves(t *testing.T) {
 	})
 }
 
-// ownerless refuses owners, as OwnerReferencesPermissionEnforcement does to who may not delete.
+// ownerless refuses owners, as OwnerReferencesPermissionEnforcement does for clients that may not
+// delete.
 type ownerless struct{ *leasetest.Client }
 
 func (o *ownerless) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
@@ -123,7 +124,7 @@ func (o *ownerless) Update(ctx context.Context, lease *coordinationv1.Lease, opt
 }
 
 func TestRetiredWhereOwnersAreRefused(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		s.launch("a", func(c *Config) { c.Leases = &ownerless{c.Leases.(*leasetest.Client)} })
 		pass(time.Minute)
 		s.apply(s.next(func(r *shard.Ring) { merge(r, 0) }))

@@ -17,7 +17,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// shardRunner claims one shard and does its work. Package shardrun decides what is next, in two
+// shardRunner claims one shard and does its work. Package shardrun decides the next action, in two
 // lanes: preparing.go carries out what it decides ahead of a claim, working.go what it decides
 // under one.
 type shardRunner struct {
@@ -25,11 +25,11 @@ type shardRunner struct {
 	shard    shard.Shard
 	extent   shard.Extent
 	claimant *election.Claimant
-	// lacks are those of its controllers that this member's build does not have.
+	// lacks are those of the shard's controllers that this member's build does not have.
 	lacks []string
 	// cancel ends run.
 	cancel context.CancelFunc
-	// term is how the shard came here and goes; born is when the runner was made.
+	// term records how the shard comes here and goes. born is when the runner was made.
 	term termRecord
 	born time.Time
 	// changed wakes the lane that prepares.
@@ -40,26 +40,25 @@ type shardRunner struct {
 	now atomic.Pointer[standing]
 }
 
-// standing is all that is known of a runner at one time. It is replaced, and never changed.
+// standing is everything known of a runner at one time. It is replaced, never changed.
 type standing struct {
 	run shardrun.State
-	// prepared is what the preparation has, from Filling until it is discarded or the work takes
-	// it.
+	// prepared is the current preparation, from Filling until it is discarded or the work takes it.
 	prepared *preparation
-	// plan is the last one in force that had the shard.
+	// plan is the last plan in force that had the shard.
 	plan *inForce
-	// shunned is the plan on its Lease without which the shard was found, when it was claimed.
+	// shunned is the plan on the plan's Lease that did not have the shard when it was claimed.
 	shunned *string
-	// writes is what the last work has written last; nil if that is not known.
+	// writes are the last writes of the last work; nil if unknown.
 	writes *fence.Writes
-	// census is what the shard's namespaces weighed last, takes what it took of the memory, and
-	// counted how many objects and namespaces that was; empty and nil if it has not been counted.
+	// census is the last weight of the shard's namespaces, takes the memory that it took, and
+	// counted the objects and namespaces; empty and nil before the first count.
 	census  string
 	takes   *leaseapi.ShardMemory
 	counted *Counted
 }
 
-// update replaces what is known.
+// update replaces the standing.
 func (r *shardRunner) update(change func(*standing)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,8 +70,8 @@ func (r *shardRunner) update(change func(*standing)) {
 // state returns where the shard stands.
 func (r *shardRunner) state() shardrun.State { return r.now.Load().run }
 
-// step has a lane decide by the present state, and returns that and what the lane is to do. filled
-// is what is prepared if it decides to.
+// step makes a lane decide by the present state. It returns that state and the lane's next action.
+// filled becomes the current preparation if the lane decides to fill it.
 func (r *shardRunner) step(
 	decide func(shardrun.Input) shardrun.Output, in shardrun.Input, filled *preparation,
 ) (before shardrun.State, out shardrun.Output) {
@@ -88,7 +87,7 @@ func (r *shardRunner) step(
 		}
 	})
 	if before.Work.Ready() != out.State.Work.Ready() {
-		r.claimant.Touch() // the Lease says so
+		r.claimant.Touch() // to publish it on the Lease
 	}
 	return before, out
 }
@@ -129,7 +128,7 @@ func (r *shardRunner) run(ctx context.Context) {
 	all.Wait()
 }
 
-// annotations are what the holder says on the shard's Lease.
+// annotations returns what the holder publishes on the shard's Lease.
 func (r *shardRunner) annotations() map[string]string {
 	now := r.now.Load()
 	plan := now.plan
@@ -168,7 +167,7 @@ func (r *shardRunner) annotations() map[string]string {
 	return a
 }
 
-// leave returns what to leave on the Lease of a term for the next holder.
+// leave returns the annotations that a term leaves on the Lease for the next holder.
 func (r *shardRunner) leave(term int32) map[string]string {
 	left := map[string]string{}
 	if d, known := r.term.unrun(term, r.member.config.Clock.Now()); known {
@@ -180,7 +179,7 @@ func (r *shardRunner) leave(term int32) map[string]string {
 	return left
 }
 
-// goal is what a runner is to reach: the state of its claim, and what it is to prepare.
+// goal is what a runner should reach: the state of its claim, and what it should prepare.
 type goal struct {
 	desired election.Desired
 	shardrun.Goal
@@ -190,13 +189,13 @@ type goal struct {
 func (r *shardRunner) assign(g goal) {
 	r.claimant.SetDesired(g.desired)
 	if r.state().Goal == g.Goal {
-		return // as for most of a thousand shards, each time
+		return // the usual case, for most of a thousand shards
 	}
 	r.update(func(now *standing) { now.run.Goal = g.Goal })
 	r.wakeLane()
 }
 
-// wakeLane has the lane that prepares look again.
+// wakeLane makes the lane that prepares look again.
 func (r *shardRunner) wakeLane() {
 	select {
 	case r.changed <- struct{}{}:

@@ -13,11 +13,11 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// runners are those of a member's shards: one for each shard in the plan, and those of shards that
-// are not in it any more until they have ended.
+// runners has a member's runners: one for each shard in the plan, and one for each shard that has
+// left the plan until its work has ended.
 type runners struct {
 	all sync.WaitGroup
-	// left receives after a runner has ended by itself.
+	// left receives after a runner has ended, and whenever the assignment must be computed again.
 	left chan struct{}
 
 	mu sync.Mutex
@@ -58,8 +58,8 @@ func (rs *runners) startLocked(ctx context.Context, r *shardRunner) {
 	})
 }
 
-// follow has a runner for every shard in the plan, and ends those of other shards as soon as they
-// can be spared: at once if nothing runs, else when all their successors are ready.
+// follow keeps a runner for every shard in the plan, and ends those of other shards as soon as
+// possible: at once if nothing runs, otherwise when all their successors are ready.
 func (m *Member) follow(ctx, claimCtx context.Context, observations []election.Observation, now time.Time) {
 	plan := m.inForce.Load()
 	ready := sync.OnceValue(func() func(shard.Extent) bool { return m.successorsReady(observations, plan, now) })
@@ -78,7 +78,7 @@ func (m *Member) follow(ctx, claimCtx context.Context, observations []election.O
 	defer m.runners.mu.Unlock()
 	for _, s := range plan.shards {
 		if _, exists := m.runners.by[s.ID]; exists {
-			continue // perhaps one that is still to end
+			continue // perhaps one that has still to end
 		}
 		r, err := m.newShardRunner(s, plan)
 		if err != nil {
@@ -87,18 +87,18 @@ func (m *Member) follow(ctx, claimCtx context.Context, observations []election.O
 		}
 		m.runners.startLocked(claimCtx, r)
 	}
-	// Once others may list this incarnation as ended, a runner started to release a Lease would
-	// give up at once and be started again forever.
+	// Once others may list this incarnation as ended, a runner that was started to release a Lease
+	// would give up at once and be started again forever.
 	if heard, _ := m.membership.Confirmed(); now.Before(heard.Add(m.config.Timing.LeaseDuration)) {
 		m.releaseStraysLocked(ctx, claimCtx, plan, observations)
 	}
 }
 
-// releaseStraysLocked releases the Leases of shards that are not in the plan, that name this
-// incarnation, and of which no runner knows: an acquisition that nobody waited for any more was
-// carried out all the same. A holder that lives by its heartbeat has them for as long as that goes
-// on, so their successors would wait for ever. A claim that does not know of having asked for its
-// Lease lets that stand still for a lease duration first.
+// releaseStraysLocked releases Leases that name this incarnation, have no runner, and belong to
+// shards that are not in the plan. Such a Lease comes from an acquisition that the API server
+// carried out after its caller had stopped waiting. The incarnation would hold it as long as its
+// heartbeat goes on, and the shard's successors would wait forever. The claim first lets a Lease
+// that it did not ask for stand still for a lease duration.
 func (m *Member) releaseStraysLocked(ctx, claimCtx context.Context, plan *inForce, observations []election.Observation) {
 	for _, o := range observations {
 		if o.Holder != m.incarnation || !m.isShard(o) {

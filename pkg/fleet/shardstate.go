@@ -14,11 +14,11 @@ import (
 type ShardState string
 
 const (
-	// StateNone: the member has nothing to do with the shard now.
+	// StateNone: the member has nothing to do with the shard.
 	StateNone ShardState = ""
-	// StatePreparing: its work is built and its caches are filled, while another member holds it.
+	// StatePreparing: another member holds it; this one builds its work and fills its caches.
 	StatePreparing ShardState = "preparing"
-	// StatePrepared: all is ready to take it over.
+	// StatePrepared: everything is ready to take it over.
 	StatePrepared ShardState = "prepared"
 	// StateWaiting: it is held, and shards of an older plan that cover some of the same still run.
 	StateWaiting ShardState = "waiting"
@@ -31,13 +31,12 @@ const (
 	StateDraining ShardState = "draining"
 )
 
-// ShardStates returns all states but StateNone, in the order in which a shard goes through them.
+// ShardStates returns all states but StateNone, in the order in which a shard passes through them.
 func ShardStates() []ShardState {
 	return []ShardState{StatePreparing, StatePrepared, StateWaiting, StateStarting, StateRunning, StateDraining}
 }
 
-// stateOf returns where a shard stands, by what its run has come to and whether its claim is held
-// and drains.
+// stateOf returns where a shard stands, given its run and whether its claim is held and drains.
 func stateOf(run shardrun.State, held, drains bool) ShardState {
 	switch work := run.Work; {
 	case work.IsRunning() && (!held || drains):
@@ -68,7 +67,7 @@ func isClosed(ch <-chan struct{}) bool {
 	}
 }
 
-// Counted is what a shard's caches held when its holder counted last.
+// Counted is what a shard's caches held at its holder's last count.
 type Counted struct {
 	Objects    int64
 	Namespaces int
@@ -78,17 +77,17 @@ type Counted struct {
 type LeaderLockState struct {
 	// Lease is the leader lock's name.
 	Lease string
-	// Held reports whether the fleet holds it now; Holder is who the Lease names.
+	// Held reports whether the fleet holds it. Holder is the holder that the Lease names.
 	Held   bool
 	Holder string
 	// Live reports whether the Lease names a holder, the fleet or another, that this member has
-	// seen renew it within the lease duration, or within the one that the Lease declares, but not
-	// longer ago than a minute.
+	// seen renew it within the lease duration, or within the duration that the Lease declares but
+	// at most a minute ago.
 	Live bool
 }
 
-// leaderLockSilence is how long a holder of a leader lock may be silent and count as live, whatever
-// its Lease declares.
+// leaderLockSilence is how long a silent holder of a leader lock counts as live, whatever its Lease
+// declares.
 const leaderLockSilence = time.Minute
 
 // LeaderLocks returns the state of every leader lock, in the order of Config.LeaderLocks.
@@ -107,15 +106,15 @@ func (m *Member) isRenewed(lock election.Observation, now time.Time) bool {
 	return m.isHeld(lock, now) && now.Sub(lock.Seen) < max(leaderLockSilence, m.config.Timing.LeaseDuration)
 }
 
-// Roster returns the live members, as this member sees them now.
+// Roster returns the live members, as this member sees them.
 func (m *Member) Roster() election.Roster {
 	return election.RosterFrom(m.config.Fleet, m.observer.List(), m.config.Timing.LeaseDuration, m.config.Clock.Now())
 }
 
-// LoadRatio returns the weight of the member with the most over the mean of the members that serve
-// the ring, by what the holders say on their Leases, with what members carry beside the ring: 1 is
-// even. It is false until all have counted, and for rings that are not of namespaces. A shard
-// without a holder counts for its owner.
+// LoadRatio returns the weight of the heaviest member of the ring divided by the mean: 1 is even.
+// It uses what holders publish on their Leases, and includes what members carry besides the ring. A
+// shard without a holder counts for its owner. It returns false until all have counted, and for
+// rings that are not namespaced.
 func (m *Member) LoadRatio(ring shard.Ring) (float64, bool) {
 	members, assignment, now := m.Assignment().MembersOf(ring.Name), m.Assignment(), m.config.Clock.Now()
 	if ring.Scope != shard.ScopeNamespaced || len(members) == 0 || len(ring.Shards) == 0 {

@@ -16,19 +16,19 @@ type ShardStatus struct {
 	Term  int32
 	// Running reports whether the shard's work has been started.
 	Running bool
-	// Waiting reports whether it is prepared and waits for shards of an older plan generation to be
-	// released.
+	// Waiting reports whether the work is prepared and waits for shards of an older plan generation
+	// to be released.
 	Waiting bool
-	// State is where it stands on this member.
+	// State is where the shard stands on this member.
 	State ShardState
-	// Counted is what it weighed last under this claim; nil if it is not owned or has not been
+	// Counted is the last count under this claim; nil if the shard is not owned or has not been
 	// counted.
 	Counted *Counted
-	// RenewAge is how long ago the member's last confirmed heartbeat was started; 0 when not owned.
+	// RenewAge is how long ago the member's last confirmed heartbeat was started; 0 if not owned.
 	RenewAge time.Duration
-	// Owner is the member that the ring wants; empty while the fleet is stopped.
+	// Owner is the member that should own the shard; empty while the fleet is stopped.
 	Owner string
-	// Holder is the incarnation that the Lease names, empty if none.
+	// Holder is the incarnation that the Lease names; empty if none.
 	Holder string
 }
 

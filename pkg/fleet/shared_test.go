@@ -8,7 +8,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// slow is work that writes for a while after it was asked to stop.
+// slow is work that goes on writing after it was told to stop.
 type slow struct {
 	*fakeWork
 	by time.Duration
@@ -31,18 +31,18 @@ func (w quiet) Run(ctx context.Context) error {
 	return nil
 }
 
-// leisurely is work whose caches take long to fill after they have listed.
-type leisurely struct {
+// slowWarm is work whose caches take long to fill after they have listed.
+type slowWarm struct {
 	*fakeWork
 	by time.Duration
 }
 
-func (w leisurely) Warm(ctx context.Context) error {
+func (w slowWarm) Warm(ctx context.Context) error {
 	defer time.Sleep(w.by) // virtual
 	return w.fakeWork.Warm(ctx)
 }
 
-// with has a member do other work.
+// with replaces the work of a member.
 func with(replace func(*fakeWork) Instance) func(*Config) {
 	return func(c *Config) {
 		build := c.Build
@@ -56,15 +56,15 @@ func with(replace func(*fakeWork) Instance) func(*Config) {
 	}
 }
 
-// TestWhatOthersWroteIsSeen has a shard split, and its parts move on to a member that began to
-// prepare for them while their predecessor still wrote: what their last holder leaves on the Leases
-// says nothing of that.
+// TestWhatOthersWroteIsSeen splits a shard, and moves its parts on to a member that began to
+// prepare for them while their predecessor still wrote. The last holder's records on the Leases say
+// nothing of those writes.
 func TestWhatOthersWroteIsSeen(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, s *world) {
+	inBubble(t, 2, func(t *testing.T, s *testFleet) {
 		s.launch("a", with(func(c *fakeWork) Instance { return slow{c, 3 * time.Second} }))
 		pass(20 * time.Second)
 		s.launch("b", with(func(c *fakeWork) Instance { return quiet{c} }))
-		s.launch("c", with(func(c *fakeWork) Instance { return leisurely{c, 5 * time.Second} }))
+		s.launch("c", with(func(c *fakeWork) Instance { return slowWarm{c, 5 * time.Second} }))
 		s.joins("b")
 		s.joins("c")
 		s.drain("b", "x")

@@ -18,8 +18,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// leftFor is for how long a member that has left in order counts as one that will come back, with
-// the same build: about as long as a restart takes. One that has died counts for
+// leftFor is how long a member that has left in order counts as one that will come back with the
+// same build: about as long as a restart takes. A member that has died counts for
 // [leaseapi.MaxAway].
 const leftFor = time.Minute
 
@@ -31,8 +31,8 @@ func scopeOf(s shard.Shard) shard.Scope {
 	return shard.ScopeCluster
 }
 
-// fits returns why this member could not work by a plan that follows current, which is nil if there
-// is none that is known to be good.
+// fits returns why this member cannot work by a plan that follows current. current is nil if no
+// good plan is known.
 func (m *Member) fits(current *inForce, next shard.Plan, roster election.Roster) error {
 	if err := m.config.Check(next); err != nil {
 		return err
@@ -47,11 +47,12 @@ func (m *Member) fits(current *inForce, next shard.Plan, roster election.Roster)
 	return m.config.Catalogue.Fits(before, next, m.othersOf(roster).known)
 }
 
-// published gathers what members publish of their builds, each text once: most have the same.
+// published gathers what members publish about their builds, each text once: most members publish
+// the same.
 type published struct {
 	texts []string
 	known []skew.Known
-	// silent is set if some publish nothing, or nonsense.
+	// silent is set if some publish nothing, or publish something unreadable.
 	silent bool
 }
 
@@ -80,8 +81,8 @@ func (m *Member) othersOf(roster election.Roster) published {
 	return p
 }
 
-// awayOf returns what the builds of those members know that are not live, and may come back as they
-// were.
+// awayOf returns what the builds of those members know that are not live but may come back
+// unchanged.
 func awayOf(fleet string, observations []election.Observation, roster election.Roster) published {
 	var p published
 	for _, o := range leaseapi.PresencesOf(fleet, observations) {
@@ -96,9 +97,9 @@ func awayOf(fleet string, observations []election.Observation, roster election.R
 	return p
 }
 
-// yields reports whether the planner should be another member: a live one of a newer build, which
-// knows of more controllers where they go, and which works by the same plan and so is able to. A
-// build that is tried by a canary does not plan while others are there.
+// yields reports whether another member should plan: a live one of a newer build, which knows where
+// more controllers belong, and which works by the same plan and so is able to. The build of a
+// canary does not plan while others are live.
 func (m *Member) yields(roster election.Roster) bool {
 	plan := m.inForce.Load()
 	return plan != nil && slices.ContainsFunc(roster.Members(), func(other election.Member) bool {
@@ -108,7 +109,7 @@ func (m *Member) yields(roster election.Roster) bool {
 	})
 }
 
-// precedes reports whether a member of version a is to plan rather than one of version b.
+// precedes reports whether a member of version a should plan rather than one of version b.
 func precedes(canary *shard.Canary, a, b string) bool {
 	if canary != nil && (a == canary.Version) != (b == canary.Version) {
 		return b == canary.Version
@@ -116,16 +117,16 @@ func precedes(canary *shard.Canary, a, b string) bool {
 	return skew.Newer(a, b)
 }
 
-// EventPlanAdapted says that the planner has changed the plan for the builds of the members that
-// are there, by what Err says.
+// EventPlanAdapted reports that the planner has changed the plan for the builds of the members. Err
+// describes the changes.
 const EventPlanAdapted election.EventType = "plan-adapted"
 
-// EventLacking says that the plan that has been taken into force names controllers that this
-// member's build does not have, which Err lists.
+// EventLacking reports that the plan that came into force names controllers that this member's
+// build does not have. Err lists them.
 const EventLacking election.EventType = "lacking"
 
-// adapt changes the plan for the builds of the members that are there, if need be, and reports
-// whether it did. It waits until all is calm, unless some member cannot run what it knows.
+// adapt changes the plan for the builds of the members, if necessary, and reports whether it did.
+// It waits until all is calm, unless some member cannot run controllers that it knows.
 func (p *planner) adapt(ctx context.Context, lease election.Observation, now time.Time) bool {
 	m := p.member
 	if m.catalogue == "" || faults.AdaptNever {
@@ -136,7 +137,7 @@ func (p *planner) adapt(ctx context.Context, lease election.Observation, now tim
 	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
 	live, away := m.othersOf(roster), awayOf(m.config.Fleet, observations, roster)
 	if live.silent || away.silent || m.yields(roster) {
-		return false // of an earlier build nobody knows what it has
+		return false // nobody knows what an earlier build has
 	}
 	homes := plan.plan
 	for _, ring := range plan.plan.Rings {
@@ -173,9 +174,9 @@ func (p *planner) adapt(ctx context.Context, lease election.Observation, now tim
 	return true
 }
 
-// starting reports whether a shard is held and does not run yet. Its holder gives it up when it is
-// not in the plan any more, and its successors are not there so soon: a member that has just
-// started waits for a lease duration before it creates a Lease.
+// starting reports whether a shard is held and does not run yet. If a new plan lacks it, its holder
+// gives it up at once, but its successors take longer: a member that has just started waits for a
+// lease duration before it creates a Lease.
 func (p *planner) starting(plan shard.Plan, now time.Time) bool {
 	m := p.member
 	return slices.ContainsFunc(plan.Shards(), func(s shard.Shard) bool {
@@ -184,7 +185,7 @@ func (p *planner) starting(plan shard.Plan, now time.Time) bool {
 	})
 }
 
-// calm reports whether every shard is where it is to be, and no member is about to get its share.
+// calm reports whether every shard is where it should be, and no member is about to get its share.
 func (p *planner) calm(plan shard.Plan, roster election.Roster, now time.Time) bool {
 	joining := func(m election.Member) bool { return m.State == election.MemberJoining }
 	unsettled := func(ring shard.Ring) bool { return !p.member.settled(ring, now) }
@@ -192,7 +193,8 @@ func (p *planner) calm(plan shard.Plan, roster election.Roster, now time.Time) b
 }
 
 // Lacks returns the controllers that the plan in force names and that this member's build cannot
-// run where the plan has them, sorted; nil for none. The shards that it holds run without them.
+// run where the plan has them, sorted; nil for none. The shards that the member holds run without
+// them.
 func (m *Member) Lacks() []string {
 	plan := m.inForce.Load()
 	if plan == nil {
@@ -213,7 +215,7 @@ func (m *Member) lacksOf(plan shard.Plan) []string {
 	return lacks
 }
 
-// tellLacks says which controllers of a plan that has just come into force this build lacks.
+// tellLacks reports which controllers of a plan that just came into force this build lacks.
 func (m *Member) tellLacks(ctx context.Context, plan shard.Plan) {
 	lacks := m.lacksOf(plan)
 	if len(lacks) == 0 {
@@ -224,8 +226,9 @@ func (m *Member) tellLacks(ctx context.Context, plan shard.Plan) {
 	m.reportPlan(EventLacking, errors.New(said))
 }
 
-// misfit returns an error if the plan in force has controllers where this member cannot run them
-// that it knows: it gets no shards of their ring, and the planner is about to move them.
+// misfit returns an error if the plan in force has controllers that this member knows in rings
+// where it cannot run them. The member then gets no shards of that ring, and the planner is about
+// to move the controllers.
 func (m *Member) misfit() error {
 	plan, known := m.inForce.Load(), m.config.Catalogue.Known()
 	for _, ring := range plan.plan.Rings {

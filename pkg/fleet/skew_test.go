@@ -15,9 +15,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// buildOf returns what a build of a version knows. Of two neighbours the newer has begun, and has
-// not ended; moved goes from ranges to group nodes in version 2, and version 4 could not run it in
-// ranges any more.
+// buildOf returns the build of a version. Version 1 has the controllers ended and ended-group,
+// later ones begun and begun-group instead. The controller moved goes from ranges to group nodes in
+// version 2, and version 4 can run it only there.
 func buildOf(version int) skew.Build {
 	controller := func(name string, group string, scopes ...shard.Scope) skew.Controller {
 		return skew.Controller{Name: name, Group: group, Scopes: scopes}
@@ -47,7 +47,7 @@ func buildOf(version int) skew.Build {
 	return b
 }
 
-// planOf is what the planner of a version makes of a plan.
+// planOf returns the plan as the planner of a version would adapt it.
 func planOf(t *testing.T, version int, plan shard.Plan) shard.Plan {
 	t.Helper()
 	next, _, err := buildOf(version).Adapt(plan, nil, nil)
@@ -58,14 +58,14 @@ func planOf(t *testing.T, version int, plan shard.Plan) shard.Plan {
 	return next
 }
 
-// of has a member be of a version.
-func (s *world) of(version int) func(*Config) {
+// withBuild gives a member the build of a version.
+func (s *testFleet) withBuild(version int) func(*Config) {
 	plan := planOf(s.t, version, s.plan)
 	return func(c *Config) { c.Catalogue, c.Plan = buildOf(version), plan }
 }
 
-// plain writes down where a plan has what differs between versions.
-func plain(plan shard.Plan) string {
+// layoutOf describes where a plan has the controllers that differ between versions.
+func layoutOf(plan shard.Plan) string {
 	var all []string
 	for id, extent := range plan.Extents() {
 		s, _ := plan.Shard(id)
@@ -84,25 +84,26 @@ func plain(plan shard.Plan) string {
 }
 
 const (
-	plainOne = "ended in namespaces, ended-group in old, moved in namespaces"
-	plainTwo = "begun in namespaces, begun-group in new, moved in nodes"
+	layoutOne = "ended in namespaces, ended-group in old, moved in namespaces"
+	layoutTwo = "begun in namespaces, begun-group in new, moved in nodes"
 )
 
-// watchman looks, all the time, at whether controllers run on every namespace.
-type watchman struct {
-	world       *world
+// coverageWatch checks continuously whether controllers run on every namespace.
+type coverageWatch struct {
+	fleet       *testFleet
 	controllers []string
 	stop        chan struct{}
 	ended       chan struct{}
-	// longest is for how long at most one of them did not run somewhere.
+	// longest is the longest time for which each controller did not run somewhere.
 	longest map[string]time.Duration
-	// scene is who had what when the first of them had not run somewhere for a while.
+	// scene is a dump of holders and workers when a controller had first not run somewhere for a
+	// while.
 	scene string
 }
 
-// watch begins to look once everything runs.
-func (s *world) watch(controllers ...string) *watchman {
-	w := &watchman{world: s, controllers: controllers, stop: make(chan struct{}), ended: make(chan struct{}), longest: map[string]time.Duration{}}
+// watch starts a coverageWatch. Everything must already run.
+func (s *testFleet) watch(controllers ...string) *coverageWatch {
+	w := &coverageWatch{fleet: s, controllers: controllers, stop: make(chan struct{}), ended: make(chan struct{}), longest: map[string]time.Duration{}}
 	go func() {
 		defer close(w.ended)
 		since, begin := map[string]time.Time{}, time.Now()
@@ -116,7 +117,7 @@ func (s *world) watch(controllers ...string) *watchman {
 				} else {
 					w.longest[c] = max(w.longest[c], now.Sub(since[c]))
 					if now.Sub(since[c]) > 2*time.Second && w.scene == "" {
-						w.scene = fmt.Sprintf("since %v:\n%s", since[c].Sub(begin), s.scene())
+						w.scene = fmt.Sprintf("since %v:\n%s", since[c].Sub(begin), s.dump())
 					}
 				}
 			}
@@ -131,7 +132,7 @@ func (s *world) watch(controllers ...string) *watchman {
 	return w
 }
 
-func (w *watchman) end() {
+func (w *coverageWatch) end() {
 	select {
 	case <-w.stop:
 	default:
@@ -140,19 +141,19 @@ func (w *watchman) end() {
 	<-w.ended
 }
 
-// require fails if one of them did not run somewhere for longer.
-func (w *watchman) require(most time.Duration) {
-	w.world.t.Helper()
+// require fails if a controller did not run somewhere for longer than most.
+func (w *coverageWatch) require(most time.Duration) {
+	w.fleet.t.Helper()
 	w.end()
 	for _, c := range w.controllers {
 		if w.longest[c] > most {
-			w.world.t.Errorf("%s did not run somewhere for %v, want at most %v; %s", c, w.longest[c], most, w.scene)
+			w.fleet.t.Errorf("%s did not run somewhere for %v, want at most %v; %s", c, w.longest[c], most, w.scene)
 		}
 	}
 }
 
-// scene says who holds what, and who works on what.
-func (s *world) scene() string {
+// dump describes who holds what, and who works on what.
+func (s *testFleet) dump() string {
 	var lines []string
 	working := s.working()
 	for id, w := range working {
@@ -172,7 +173,7 @@ func (s *world) scene() string {
 }
 
 // covered reports whether the controller runs on every namespace.
-func (s *world) covered(controller string) bool {
+func (s *testFleet) covered(controller string) bool {
 	var ranges []shard.Range
 	for _, w := range s.working() {
 		if slices.Contains(w.extent.Controllers, controller) {
@@ -193,7 +194,7 @@ func (s *world) covered(controller string) bool {
 }
 
 // runners returns the members that run the controller, sorted.
-func (s *world) runners(controller string) []string {
+func (s *testFleet) runners(controller string) []string {
 	var names []string
 	for _, w := range s.working() {
 		if slices.Contains(w.extent.Controllers, controller) {
@@ -204,17 +205,17 @@ func (s *world) runners(controller string) []string {
 	return slices.Compact(names)
 }
 
-func (s *world) requirePlain(when, want string) shard.Plan {
+func (s *testFleet) requireLayout(when, want string) shard.Plan {
 	s.t.Helper()
 	plan := must(leaseapi.PlanOn(s.store.Get(leaseapi.PlanLease("flotilla"))))
-	if got := plain(plan); got != want {
+	if got := layoutOf(plan); got != want {
 		s.t.Errorf("%s the plan has %s, want %s", when, got, want)
 	}
 	return plan
 }
 
-// rolled restarts the members one after the other with another version.
-func (s *world) rolled(processes map[string]*process, version int, after func(name string)) {
+// rollTo restarts the members one after another with another version.
+func (s *testFleet) rollTo(processes map[string]*process, version int, after func(name string)) {
 	s.t.Helper()
 	for _, name := range []string{"c", "b", "a"} {
 		processes[name].stop()
@@ -222,7 +223,7 @@ func (s *world) rolled(processes map[string]*process, version int, after func(na
 		if err := processes[name].err; err != nil {
 			s.t.Errorf("%s ended with %v", name, err)
 		}
-		processes[name] = s.launch(name, s.of(version))
+		processes[name] = s.launch(name, s.withBuild(version))
 		for range 90 {
 			if pass(time.Second); processes[name].Ready() == nil {
 				break
@@ -235,23 +236,24 @@ func (s *world) rolled(processes map[string]*process, version int, after func(na
 	}
 }
 
-// TestMinorVersions rolls a fleet to the next minor version and back. What both have runs all the
-// time, and what one of them has begins once all have it, and runs until nobody has it.
+// TestMinorVersions rolls a fleet to the next minor version and back. Controllers that both
+// versions have must run all the time. Controllers that one of them has must begin once all members
+// have them, and run until none has.
 func TestMinorVersions(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		processes := map[string]*process{}
 		for _, name := range []string{"a", "b", "c"} {
-			processes[name] = s.launch(name, s.of(1))
+			processes[name] = s.launch(name, s.withBuild(1))
 		}
 		pass(time.Minute)
-		s.requirePlain("at first", plainOne)
+		s.requireLayout("at first", layoutOne)
 		w := s.watch("job-controller", "garbage-controller", "nodes-controller", "moved")
 
-		s.rolled(processes, 2, func(name string) {
+		s.rollTo(processes, 2, func(name string) {
 			if name == "a" {
 				return
 			}
-			s.requirePlain("while some are of the older version,", plainOne)
+			s.requireLayout("while some are of the older version,", layoutOne)
 			if lacks := processes["c"].Lacks(); !slices.Equal(lacks, []string{"ended", "ended-group"}) {
 				t.Errorf("c lacks %v", lacks)
 			}
@@ -261,30 +263,30 @@ func TestMinorVersions(t *testing.T) {
 			}
 		})
 		pass(time.Minute)
-		s.requirePlain("when all are of the newer version,", plainTwo)
+		s.requireLayout("when all are of the newer version,", layoutTwo)
 		for _, c := range []string{"begun", "begun-group", "moved", "job-controller"} {
 			if !s.covered(c) {
 				t.Errorf("%s does not run everywhere: %v", c, s.runners(c))
 			}
 		}
 		if runners := slices.Concat(s.runners("ended"), s.runners("ended-group")); len(runners) > 0 {
-			t.Errorf("what nobody has is run by %v", runners)
+			t.Errorf("controllers that nobody has are run by %v", runners)
 		}
 		w.require(2 * time.Second)
 
 		w = s.watch("job-controller", "garbage-controller", "nodes-controller", "moved")
-		s.rolled(processes, 1, func(name string) {
+		s.rollTo(processes, 1, func(name string) {
 			if name == "a" {
 				return
 			}
-			s.requirePlain("while some are of the newer version,", "begun in namespaces, begun-group in new, moved in namespaces")
+			s.requireLayout("while some are of the newer version,", "begun in namespaces, begun-group in new, moved in namespaces")
 			older := func(runner string) bool { return runner >= name }
 			if slices.ContainsFunc(s.runners("begun"), older) || slices.ContainsFunc(s.runners("begun-group"), older) || len(s.runners("begun-group")) == 0 {
 				t.Errorf("begun is run by %v, begun-group by %v, want some of the newer version", s.runners("begun"), s.runners("begun-group"))
 			}
 		})
 		pass(time.Minute)
-		plan := s.requirePlain("when all are of the older version again,", plainOne)
+		plan := s.requireLayout("when all are of the older version again,", layoutOne)
 		if plan.Generation > 8 {
 			t.Errorf("the plan has changed %d times", plan.Generation)
 		}
@@ -297,37 +299,37 @@ func TestMinorVersions(t *testing.T) {
 	})
 }
 
-// TestOlderBuildsAfterACrash has all members of the newer version die at once, and older ones
-// start: they go on by a plan with controllers that they do not have, and change it. Nobody is
-// there to ask.
+// TestOlderBuildsAfterACrash kills all members of the newer version at once, and starts older ones.
+// They must go on by a plan with controllers that they do not have, and change it. No live member
+// can tell them more.
 func TestOlderBuildsAfterACrash(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
-		a, b := s.launch("a", s.of(2)), s.launch("b", s.of(2))
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
+		a, b := s.launch("a", s.withBuild(2)), s.launch("b", s.withBuild(2))
 		pass(time.Minute)
-		s.requirePlain("at first", plainTwo)
+		s.requireLayout("at first", layoutTwo)
 		a.client.Block()
 		b.client.Block()
-		c := s.launch("c", s.of(1))
+		c := s.launch("c", s.withBuild(1))
 		pass(2 * time.Minute)
 		for _, controller := range []string{"moved", "job-controller", "nodes-controller"} {
 			if got := s.runners(controller); !slices.Equal(got, []string{"c"}) || !s.covered(controller) {
 				t.Errorf("%s is run by %v", controller, got)
 			}
 		}
-		s.requirePlain("while the others may come back,", "begun in namespaces, begun-group in new, moved in namespaces")
+		s.requireLayout("while the others may come back,", "begun in namespaces, begun-group in new, moved in namespaces")
 		if err := c.Ready(); err != nil {
 			t.Error(err)
 		}
 		pass(leaseapi.MaxAway)
-		s.requirePlain("when they have been away for long,", plainOne)
+		s.requireLayout("when they have been away for long,", layoutOne)
 	})
 }
 
-// TestUnknownToAll holds that a controller that nobody knows is refused, also while members differ,
-// and that the last good plan stays in force.
+// TestUnknownToAll checks that a controller that nobody knows is refused, even while members
+// differ, and that the last good plan stays in force.
 func TestUnknownToAll(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
-		processes := []*process{s.launch("a", s.of(1)), s.launch("b", s.of(1)), s.launch("c", s.of(2))}
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
+		processes := []*process{s.launch("a", s.withBuild(1)), s.launch("b", s.withBuild(1)), s.launch("c", s.withBuild(2))}
 		pass(time.Minute)
 		good := must(leaseapi.PlanOn(s.store.Get(leaseapi.PlanLease("flotilla"))))
 		s.plan = good
@@ -347,13 +349,13 @@ func TestUnknownToAll(t *testing.T) {
 	})
 }
 
-// TestNoCommonScope has a member start that can run a controller in another scope alone than those
-// that are there: it gets no shards, and says why.
+// TestNoCommonScope starts a member that can run a controller only in a scope in which the other
+// members cannot. It must get no shards, and say why.
 func TestNoCommonScope(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
-		s.launch("a", s.of(1))
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
+		s.launch("a", s.withBuild(1))
 		pass(time.Minute)
-		d := s.launch("d", s.of(4))
+		d := s.launch("d", s.withBuild(4))
 		pass(time.Minute)
 		if err := d.Ready(); err == nil || !strings.Contains(err.Error(), `first upgrade to a version that can run it in both`) {
 			t.Errorf("d is ready: %v", err)
@@ -361,14 +363,14 @@ func TestNoCommonScope(t *testing.T) {
 		if got := s.holders(); got["d"] > 0 || !s.covered("moved") {
 			t.Errorf("d has shards: %v", got)
 		}
-		s.requirePlain("with one that has no scope in common,", plainOne)
+		s.requireLayout("with one that has no scope in common,", layoutOne)
 	})
 }
 
-// TestNewestPlans holds that a member of the newest version has the plan's Lease.
+// TestNewestPlans checks that a member of the newest version has the plan's Lease.
 func TestNewestPlans(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
-		s.launch("a", s.of(1))
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
+		s.launch("a", s.withBuild(1))
 		pass(time.Minute)
 		planner := func() string {
 			return election.MemberOf(*s.store.Get(leaseapi.PlanLease("flotilla")).Spec.HolderIdentity)
@@ -376,7 +378,7 @@ func TestNewestPlans(t *testing.T) {
 		if planner() != "a" {
 			t.Errorf("the planner is %s", planner())
 		}
-		b := s.launch("b", s.of(2))
+		b := s.launch("b", s.withBuild(2))
 		pass(time.Minute)
 		if planner() != "b" {
 			t.Errorf("the planner is %s, want the newer one", planner())
@@ -390,26 +392,26 @@ func TestNewestPlans(t *testing.T) {
 	})
 }
 
-// TestAnEarlierBuildIsThere holds that nothing changes while a live member does not say what it
-// knows.
+// TestAnEarlierBuildIsThere checks that nothing changes while a live member does not publish what
+// it knows.
 func TestAnEarlierBuildIsThere(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
-		one := s.of(1)
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
+		one := s.withBuild(1)
 		a := s.launch("a", func(c *Config) { one(c); c.Catalogue = skew.Build{} })
 		pass(time.Minute)
-		s.launch("b", s.of(2))
+		s.launch("b", s.withBuild(2))
 		pass(2 * time.Minute)
-		s.requirePlain("while one does not say what it knows,", plainOne)
+		s.requireLayout("while one does not say what it knows,", layoutOne)
 		a.stop()
 		<-a.ended
 		pass(2 * time.Minute)
-		s.requirePlain("when it has left,", plainTwo)
+		s.requireLayout("when it has left,", layoutTwo)
 	})
 }
 
-// TestWhoGetsWhat holds that a member gets no shards of a ring with a controller that it can run
-// elsewhere alone, while another can run it there; and that a group goes to a member whose build
-// has all of it.
+// TestWhoGetsWhat checks that a member gets no shards of a ring with a controller that it can run
+// only elsewhere, while another member can run it there; and that a group goes to a member whose
+// build has all of it.
 func TestWhoGetsWhat(t *testing.T) {
 	one, two := planOf(t, 1, testPlan(t, 4)), planOf(t, 2, testPlan(t, 4))
 	for name, test := range map[string]struct {
@@ -417,7 +419,7 @@ func TestWhoGetsWhat(t *testing.T) {
 		versions map[string]int
 		ring     string
 		want     []string
-		of       string // a group, and who may get it
+		of       string // a group; by are the members that may get it
 		by       []string
 	}{
 		"ranges, newer":     {one, map[string]int{"a": 1, "b": 2}, "namespaces", []string{"a", "b"}, "", nil},
@@ -441,7 +443,7 @@ func TestWhoGetsWhat(t *testing.T) {
 			}
 			roster := election.RosterFrom("flotilla", observations, time.Minute, time.Now())
 			for holder := range test.versions {
-				// Whoever holds the group now.
+				// Whoever holds the group.
 				holders := map[shard.ID]string{}
 				for _, s := range test.plan.Shards() {
 					holders[s.ID] = holder
@@ -462,7 +464,7 @@ func TestWhoGetsWhat(t *testing.T) {
 					t.Errorf("group %s goes to %q, want one of %v", test.of, owner, test.by)
 				}
 				if next := w.Standbys(test.plan, holders)[ring.Shards[i].ID]; len(test.versions) == 3 && holder == "b" && next == "b" {
-					t.Errorf("b succeeds itself")
+					t.Errorf("b is its own standby")
 				}
 			}
 		})

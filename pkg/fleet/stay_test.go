@@ -8,10 +8,10 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestBoundGroupsStay has members come, restart and be drained: a group that is bound to another
-// moves only when its own member goes.
+// TestBoundGroupsStay adds, restarts and drains members: a group that is bound to another must move
+// only when its own member goes.
 func TestBoundGroupsStay(t *testing.T) {
-	inBubble(t, 6, func(t *testing.T, s *world) {
+	inBubble(t, 6, func(t *testing.T, s *testFleet) {
 		s.plan.Rings[1].Shards[0].ColocateWith = "nodes" // garbage
 		processes := map[string]*process{}
 		nodes, garbage := shard.ID{Ring: "cluster", Name: "nodes"}, shard.ID{Ring: "cluster", Name: "garbage"}
@@ -41,7 +41,7 @@ func TestBoundGroupsStay(t *testing.T) {
 			restart(name)
 			require(name + " was restarted")
 		}
-		restart("a") // where they are
+		restart("a") // the groups' member
 		term++
 		require("a was restarted")
 		if holder() != "b" {
@@ -64,13 +64,13 @@ func TestBoundGroupsStay(t *testing.T) {
 		require(drained + " was undrained")
 
 		plan := s.next(func(*shard.Ring) {})
-		plan.Rings[1].Shards[1].Pin = drained // nodes, and so garbage
+		plan.Rings[1].Shards[1].Pin = drained // pins nodes, and so garbage
 		s.apply(plan)
 		pass(time.Minute)
 		term++
 		require("nodes was pinned")
 		if holder() != drained {
-			t.Errorf("nodes is on %s, and pinned to %s", holder(), drained)
+			t.Errorf("nodes is on %s, but pinned to %s", holder(), drained)
 		}
 		s.requireWorked()
 	})

@@ -17,22 +17,22 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// stopState is what a member makes of the stops that it has read.
+// stopState is what a member concludes from the stops that it has read.
 type stopState struct {
 	// decided is set once there was a plan's Lease to read.
 	decided bool
-	// stop is nil if the fleet is to work; text is what it was read from, empty if the member
-	// stops by itself.
+	// stop is nil if the fleet should work. text is the annotation it was read from, empty if the
+	// member stops by itself.
 	stop *leaseapi.Stop
 	text string
-	// fault says why the annotation cannot be read; nil if it can.
+	// fault is why the annotation cannot be read; nil if it can.
 	fault error
 }
 
-// next returns the state after the plan's Lease was seen like this. What cannot be read changes
-// nothing, and neither does a Lease that is absent or has no plan: somebody has deleted it, and the
-// planner puts plan and stop back. A member that has just started and cannot read it works if
-// others do; othersWork reports whether another member runs a shard. It is pure.
+// next returns the state after the plan's Lease was seen like this. An unreadable stop changes
+// nothing. Neither does a Lease that is absent or has no plan: somebody has deleted it, and the
+// planner restores plan and stop. A member that has just started and cannot read the stop works if
+// others do; othersWork reports whether another member runs a shard. next is pure.
 func (s stopState) next(lease election.Observation, othersWork bool) stopState {
 	if !lease.Exists || lease.Annotations[leaseapi.DocumentAnnotation] == "" {
 		return s
@@ -56,9 +56,9 @@ func (s stopState) next(lease election.Observation, othersWork bool) stopState {
 //	   ▲                       │                                 │
 //	   └───────────────────────┴─────────────────────────────────┘ no StopAnnotation
 //
-// A member that is still has stopped keeping its leader locks before its Lease says so, and its
-// Lease does not say so any more before it takes them again. So whoever reads in one list that
-// every live member is still may release the leader locks as they are there.
+// A member stops keeping its leader locks before its Lease says that it is still, and removes that
+// from its Lease before it takes them again. So a member that sees in one list that every live
+// member is still may release the leader locks as they are in that list.
 type stopping struct {
 	// stilled receives after the member has become still.
 	stilled chan struct{}
@@ -76,12 +76,12 @@ func (s *stopping) look(read func() election.Observation, othersWork func() bool
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before = s.state
-	// Read in here: of two that look at the same time, the one that writes last has read last.
+	// Read under the lock: of two concurrent calls, the one that writes last has also read last.
 	s.state = s.state.next(read(), before.decided || othersWork())
 	return before, s.state
 }
 
-// begin says that the member claims from now on.
+// begin records that the member may claim.
 func (s *stopping) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,9 +101,9 @@ func (s *stopping) isStill() bool {
 	return s.still
 }
 
-// rest makes the member still if the fleet is stopped. byClaims is set in the loop that claims,
-// which knows that nothing is held and nothing runs. It reports whether the member is still, and
-// whether it has become so now.
+// rest makes the member still if the fleet is stopped. byClaims is set by the loop that claims,
+// which knows that nothing is held and nothing runs. rest reports whether the member is still, and
+// whether this call made it so.
 func (s *stopping) rest(byClaims bool) (still, now bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,8 +118,8 @@ func (s *stopping) rest(byClaims bool) (still, now bool) {
 	return true, true
 }
 
-// resume ends the stillness if the fleet is not stopped, and reports whether it is not, and whether
-// that has changed anything.
+// resume ends the stillness unless the fleet is stopped. It reports whether the fleet works, and
+// whether this call changed anything.
 func (s *stopping) resume() (works, now bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,14 +140,14 @@ func (s *stopping) annotation() string {
 	return s.state.text
 }
 
-// text returns the value of StopAnnotation that the member goes by; empty if there is none.
+// text returns the value of StopAnnotation that the member obeys; empty if there is none.
 func (s *stopping) text() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state.text
 }
 
-// Stopped returns by what the fleet is stopped, as this member sees it; nil if it is not.
+// Stopped returns the stop of the fleet, as this member sees it; nil if the fleet is not stopped.
 func (m *Member) Stopped() *leaseapi.Stop {
 	m.stopping.mu.Lock()
 	defer m.stopping.mu.Unlock()
@@ -158,11 +158,10 @@ func (m *Member) Stopped() *leaseapi.Stop {
 	return &stop
 }
 
-// errStopped says that the fleet is stopped.
 var errStopped = errors.New("the fleet is stopped")
 
-// lookForStop records what the plan's Lease says of a stop, and reports whether the member must
-// not claim or run anything.
+// lookForStop records the stop on the plan's Lease, and reports whether the member must not claim
+// or run anything.
 func (m *Member) lookForStop(ctx context.Context) bool {
 	name := leaseapi.PlanLease(m.config.Fleet)
 	before, after := m.stopping.look(
@@ -179,13 +178,13 @@ func (m *Member) lookForStop(ctx context.Context) bool {
 		logger.Info("The fleet is started")
 	default:
 		logger.Info("The fleet is stopped: releasing all shards", "since", after.stop.Since, "by", after.stop.By)
-		m.membership.Touch() // a member that is still says by which stop
+		m.membership.Touch() // a still member publishes which stop it obeys
 	}
 	return m.stopping.halts()
 }
 
-// restIfDrained makes the member still once nothing of it is held and nothing runs. It is called by
-// the loop that claims.
+// restIfDrained makes the member still once it holds nothing and runs nothing. The loop that claims
+// calls it.
 func (m *Member) restIfDrained(ctx context.Context) {
 	if slices.ContainsFunc(m.runners.list(), func(r *shardRunner) bool { return r.claimant.Claim() != nil || r.state().Work.IsRunning() }) {
 		return
@@ -221,7 +220,7 @@ func (m *Member) untilStill(ctx context.Context) {
 }
 
 // standStill returns when the fleet is not stopped and the member's Lease does not say that it is
-// still, or ctx has ended. Until then it releases the leader locks as soon as every member is
+// still, or when ctx has ended. Until then it releases the leader locks as soon as every member is
 // still.
 func (m *Member) standStill(ctx context.Context) {
 	changed, stop := m.observer.Subscribe(func(string) bool { return true })
@@ -229,8 +228,8 @@ func (m *Member) standStill(ctx context.Context) {
 	var tried time.Time
 	for ctx.Err() == nil {
 		m.lookForStop(ctx)
-		// Who does not know of the stop yet, and has not joined, takes a leader lock again that it
-		// sees cleared.
+		// A member that has not joined and does not know of the stop yet takes a cleared leader
+		// lock again.
 		if now := m.config.Clock.Now(); m.rest(ctx, false) && m.Stopped() != nil && now.Sub(tried) >= m.config.Timing.RetryPeriod && m.mayRelease() {
 			tried = now
 			m.releaseStopped(ctx)
@@ -249,7 +248,7 @@ func (m *Member) standStill(ctx context.Context) {
 	}
 }
 
-// reassign has the assignment computed again.
+// reassign triggers a new assignment.
 func (m *Member) reassign() {
 	select {
 	case m.runners.left <- struct{}{}:
@@ -257,7 +256,7 @@ func (m *Member) reassign() {
 	}
 }
 
-// mayRelease reports whether a leader lock names the fleet, and all members are still.
+// mayRelease reports whether a leader lock names the fleet and all members are still.
 func (m *Member) mayRelease() bool {
 	return m.allStill() == nil &&
 		slices.ContainsFunc(m.config.LeaderLocks, func(name string) bool {
@@ -265,8 +264,8 @@ func (m *Member) mayRelease() bool {
 		})
 }
 
-// releaseStopped releases those leader locks that name the fleet if all members are still, by a
-// list of now. Of members that do so at once, one is first.
+// releaseStopped releases the leader locks that name the fleet if, by a fresh list, all members are
+// still. If several members do so at once, only the first succeeds.
 func (m *Member) releaseStopped(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	list, err := m.list(ctx, metav1.ListOptions{})
@@ -298,8 +297,8 @@ func (m *Member) releaseStopped(ctx context.Context) {
 	}
 }
 
-// allStill returns nil if every live member is still by the stop that is on the plan's Lease, and
-// no shard is held.
+// allStill returns nil if every live member is still by the stop on the plan's Lease, and no shard
+// is held.
 func (m *Member) allStill() error {
 	text, now := m.stopping.text(), m.config.Clock.Now()
 	if said := m.observer.Get(leaseapi.PlanLease(m.config.Fleet)).Annotations[leaseapi.StopAnnotation]; text == "" || said != text {

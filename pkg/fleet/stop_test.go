@@ -18,22 +18,22 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-const aStop = "2026-11-24T08:50:00Z by alice@laptop"
+const stopText = "2026-11-24T08:50:00Z by alice@laptop"
 
-// setStop does what an operator does; an empty value starts the fleet.
-func (s *world) setStop(value string) {
+// setStop stops the fleet as an operator does; an empty value starts it.
+func (s *testFleet) setStop(value string) {
 	s.t.Helper()
 	if !s.store.Tamper(leaseapi.PlanLease("flotilla"), func(l *coordinationv1.Lease) {
 		if l.Annotations[leaseapi.StopAnnotation] = value; value == "" {
 			delete(l.Annotations, leaseapi.StopAnnotation)
 		}
 	}) {
-		s.t.Fatal("there is no plan's Lease")
+		s.t.Fatal("the plan's Lease does not exist")
 	}
 }
 
-// stillBy returns what members say by which stop they are still.
-func (s *world) stillBy(members ...string) map[string]string {
+// stillBy returns the stop that each member publishes in StillAnnotation.
+func (s *testFleet) stillBy(members ...string) map[string]string {
 	by := map[string]string{}
 	for _, name := range members {
 		if lease := s.store.Get(election.MemberLease("flotilla", name)); lease != nil {
@@ -43,7 +43,7 @@ func (s *world) stillBy(members ...string) map[string]string {
 	return by
 }
 
-// TestStopState: what cannot be read changes nothing.
+// TestStopState checks among other things that an unreadable stop changes nothing.
 func TestStopState(t *testing.T) {
 	lease := func(annotations map[string]string) election.Observation {
 		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "flotilla-plan", Annotations: annotations}}
@@ -53,7 +53,7 @@ func TestStopState(t *testing.T) {
 		return lease(map[string]string{leaseapi.DocumentAnnotation: "{}", leaseapi.StopAnnotation: value})
 	}
 	working := stopState{}.next(lease(map[string]string{leaseapi.DocumentAnnotation: "{}"}), false)
-	stopped := stopState{}.next(with(aStop), false)
+	stopped := stopState{}.next(with(stopText), false)
 	for _, test := range []struct {
 		name                   string
 		before                 stopState
@@ -62,16 +62,16 @@ func TestStopState(t *testing.T) {
 		stops, decided, faulty bool
 		text                   string
 	}{
-		{"stopped", working, with(aStop), true, true, true, false, aStop},
+		{"stopped", working, with(stopText), true, true, true, false, stopText},
 		{"started", stopped, lease(map[string]string{leaseapi.DocumentAnnotation: "{}"}), false, false, true, false, ""},
 		{"no Lease yet", stopState{}, election.Observation{}, false, false, false, false, ""},
-		{"no plan yet", stopState{}, lease(map[string]string{leaseapi.StopAnnotation: aStop}), false, false, false, false, ""},
-		{"Lease deleted", stopped, election.Observation{}, false, true, true, false, aStop},
-		{"plan taken away", stopped, lease(nil), false, true, true, false, aStop},
+		{"no plan yet", stopState{}, lease(map[string]string{leaseapi.StopAnnotation: stopText}), false, false, false, false, ""},
+		{"Lease deleted", stopped, election.Observation{}, false, true, true, false, stopText},
+		{"plan removed", stopped, lease(nil), false, true, true, false, stopText},
 		{"unreadable while it works", working, with("true"), true, false, true, true, ""},
 		{"unreadable while it works, alone", working, with("true"), false, false, true, true, ""},
-		{"unreadable while it is stopped", stopped, with("true"), true, true, true, true, aStop},
-		{"empty while it is stopped", stopped, with(""), true, true, true, true, aStop},
+		{"unreadable while it is stopped", stopped, with("true"), true, true, true, true, stopText},
+		{"empty while it is stopped", stopped, with(""), true, true, true, true, stopText},
 		{"unreadable, just started beside others", stopState{}, with("true"), true, false, true, true, ""},
 		{"unreadable, just started alone", stopState{}, with("true"), false, true, true, true, ""},
 	} {
@@ -84,20 +84,20 @@ func TestStopState(t *testing.T) {
 		}
 	}
 	if after := (stopState{}).next(with("true"), false).next(lease(map[string]string{leaseapi.DocumentAnnotation: "{}"}), false); after.stop != nil {
-		t.Errorf("mended by an operator: %+v", after)
+		t.Errorf("after an operator fixed it: %+v", after)
 	}
 }
 
-// TestStopAndStart: all members end their work, the leader locks are released once and stay free,
-// the members live on as standbys that say why, and begin again, as after any wait for the leader
-// lock.
+// TestStopAndStart checks that all members end their work, and that the leader locks are released
+// once and stay free. The members live on as standbys whose Ready names the stop. When the fleet
+// starts again they begin as after any wait for the leader lock.
 func TestStopAndStart(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *world) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
 		processes := []*process{s.launch("a", withLeaderLocks("main", "second")), s.launch("b", withLeaderLocks("main", "second")), s.launch("c", withLeaderLocks("main", "second"))}
 		pass(time.Minute)
 		s.allHeld("a", "b", "c")
 		before := s.counts()
-		s.setStop(aStop)
+		s.setStop(stopText)
 		pass(2 * time.Second)
 		s.allHeldByNobody()
 		s.isHeld("main", "")
@@ -127,7 +127,7 @@ func TestStopAndStart(t *testing.T) {
 			t.Errorf("%d instances are kept, %d began since the stop", after.fakeWorks, after.begun-before.begun)
 		}
 
-		// A stock leader takes over, writes, and is in no hurry to go when the fleet is started.
+		// A stock leader takes over, writes, and does not leave at once when the fleet is started.
 		s.store.Tamper("main", func(l *coordinationv1.Lease) {
 			l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.LeaseTransitions = ptr.To("stock_1"), ptr.To[int32](600), ptr.To(*l.Spec.LeaseTransitions+1)
 		})
@@ -137,7 +137,7 @@ func TestStopAndStart(t *testing.T) {
 		s.allHeldByNobody()
 		s.isHeld("main", "stock_1")
 		if by := s.stillBy("a", "b", "c"); by["a"]+by["b"]+by["c"] != "" || processes[0].Stopped() != nil {
-			t.Errorf("members say that they are still, by %v", by)
+			t.Errorf("members publish that they are still: %v", by)
 		}
 		for _, m := range processes {
 			if err := m.Ready(); err == nil || !strings.Contains(err.Error(), `is held by "stock_1"`) {
@@ -158,18 +158,17 @@ func TestStopAndStart(t *testing.T) {
 	})
 }
 
-// TestStopWithoutLeaderLocks ends all work as well.
 func TestStopWithoutLeaderLocks(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		s.launch("a", nil)
 		s.launch("b", nil)
 		pass(time.Minute)
-		s.setStop(aStop)
+		s.setStop(stopText)
 		pass(2 * time.Second)
 		s.allHeldByNobody()
 		pass(time.Minute)
 		s.allHeldByNobody()
-		if by := s.stillBy("a", "b"); by["a"] != aStop || by["b"] != aStop {
+		if by := s.stillBy("a", "b"); by["a"] != stopText || by["b"] != stopText {
 			t.Errorf("still: %v", by)
 		}
 		s.setStop("")
@@ -178,38 +177,39 @@ func TestStopWithoutLeaderLocks(t *testing.T) {
 	})
 }
 
-// TestStopWaitsForEveryMember: the leader lock is not released while a member that lives does not
-// say that it is still, whatever that runs.
+// TestStopWaitsForEveryMember checks that the leader lock is not released while a live member does
+// not publish that it is still, whatever that member runs.
 func TestStopWaitsForEveryMember(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		s.launch("a", withLeaderLocks("main"))
 		s.launch("b", withLeaderLocks("main"))
 		pass(time.Minute)
 		old := foreign(election.MemberLease("flotilla", "old"), "old_0123")
 		old.Annotations = map[string]string{election.StateAnnotation: string(election.MemberJoining)}
 		s.store.Put(old)
-		s.setStop(aStop)
+		s.setStop(stopText)
 		pass(10 * time.Second)
 		s.allHeldByNobody()
 		s.isHeld("main", "flotilla_fleet")
 		s.store.Tamper(old.Name, func(l *coordinationv1.Lease) { l.Annotations[leaseapi.StillAnnotation] = "another stop" })
 		pass(5 * time.Second)
 		s.isHeld("main", "flotilla_fleet")
-		s.store.Tamper(old.Name, func(l *coordinationv1.Lease) { l.Annotations[leaseapi.StillAnnotation] = aStop })
+		s.store.Tamper(old.Name, func(l *coordinationv1.Lease) { l.Annotations[leaseapi.StillAnnotation] = stopText })
 		pass(time.Second)
 		s.isHeld("main", "")
 	})
 }
 
-// TestStopWaitsForShards: nor while the Lease of a shard has a live holder, of whatever plan.
+// TestStopWaitsForShards checks that the leader lock is not released while the Lease of any shard,
+// of whatever plan, has a live holder.
 func TestStopWaitsForShards(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		s.launch("a", withLeaderLocks("main"))
 		pass(time.Minute)
 		held := foreign("flotilla-namespaces-old", "b_0123")
 		held.Labels = map[string]string{leaseapi.FleetLabel: "flotilla", leaseapi.RingLabel: "namespaces", leaseapi.ShardLabel: "old"}
 		s.store.Put(held)
-		s.setStop(aStop)
+		s.setStop(stopText)
 		pass(10 * time.Second)
 		s.isHeld("main", "flotilla_fleet")
 		s.store.Tamper(held.Name, func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("") })
@@ -218,12 +218,13 @@ func TestStopWaitsForShards(t *testing.T) {
 	})
 }
 
-// TestStoppedMembersComeAndGo: a stop outlives the members, and a member that comes takes nothing.
+// TestStoppedMembersComeAndGo checks that a stop outlives the members, and that a new member takes
+// nothing.
 func TestStoppedMembersComeAndGo(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		a, b := s.launch("a", withLeaderLocks("main")), s.launch("b", withLeaderLocks("main"))
 		pass(time.Minute)
-		s.setStop(aStop)
+		s.setStop(stopText)
 		pass(2 * time.Second)
 		a.stop()
 		b.stop()
@@ -235,7 +236,7 @@ func TestStoppedMembersComeAndGo(t *testing.T) {
 		pass(time.Minute)
 		s.allHeldByNobody()
 		s.isHeld("main", "")
-		if by := s.stillBy("a", "c"); by["a"] != aStop || by["c"] != aStop || !errors.Is(c.Ready(), errStopped) {
+		if by := s.stillBy("a", "c"); by["a"] != stopText || by["c"] != stopText || !errors.Is(c.Ready(), errStopped) {
 			t.Errorf("still: %v, ready: %v", by, c.Ready())
 		}
 		s.setStop("")
@@ -244,9 +245,10 @@ func TestStoppedMembersComeAndGo(t *testing.T) {
 	})
 }
 
-// TestStopThatCannotBeRead changes nothing, of a fleet that works and of one that is stopped.
+// TestStopThatCannotBeRead checks that an unreadable stop changes nothing, whether the fleet works
+// or is stopped.
 func TestStopThatCannotBeRead(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		s.launch("a", withLeaderLocks("main"))
 		b := s.launch("b", withLeaderLocks("main"))
 		pass(time.Minute)
@@ -259,7 +261,7 @@ func TestStopThatCannotBeRead(t *testing.T) {
 		pass(time.Minute)
 		s.allHeld("a", "b")
 
-		s.setStop(aStop)
+		s.setStop(stopText)
 		pass(2 * time.Second)
 		s.allHeldByNobody()
 		s.isHeld("main", "")
@@ -273,18 +275,18 @@ func TestStopThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestStopOutlivesThePlansLease: whoever deletes it, or takes the plan away, does not start the
+// TestStopOutlivesThePlansLease checks that deleting the Lease or the plan on it does not start the
 // fleet.
 func TestStopOutlivesThePlansLease(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		s.launch("a", withLeaderLocks("main"))
 		s.launch("b", withLeaderLocks("main"))
 		pass(time.Minute)
-		s.setStop(aStop)
+		s.setStop(stopText)
 		pass(5 * time.Second)
 		for name, spoil := range map[string]func(){
 			"deleted": func() { s.store.Remove(leaseapi.PlanLease("flotilla")) },
-			"plan taken away": func() {
+			"plan removed": func() {
 				s.store.Tamper(leaseapi.PlanLease("flotilla"), func(l *coordinationv1.Lease) { l.Annotations = nil })
 			},
 		} {
@@ -292,7 +294,7 @@ func TestStopOutlivesThePlansLease(t *testing.T) {
 			pass(time.Minute)
 			s.allHeldByNobody()
 			s.isHeld("main", "")
-			if lease := s.store.Get(leaseapi.PlanLease("flotilla")); lease == nil || lease.Annotations[leaseapi.StopAnnotation] != aStop || lease.Annotations[leaseapi.DocumentAnnotation] == "" {
+			if lease := s.store.Get(leaseapi.PlanLease("flotilla")); lease == nil || lease.Annotations[leaseapi.StopAnnotation] != stopText || lease.Annotations[leaseapi.DocumentAnnotation] == "" {
 				t.Errorf("%s: the Lease is %v", name, lease)
 			}
 		}
@@ -302,9 +304,9 @@ func TestStopOutlivesThePlansLease(t *testing.T) {
 	})
 }
 
-// TestStopsAtRandom has an operator stop and start a fleet at any moment while members come and go
-// and requests get lost. A stock leader takes the leader lock whenever it is free, and must find
-// that nobody works.
+// TestStopsAtRandom stops and starts a fleet at random while members come and go and requests get
+// lost. A stock leader takes the leader lock whenever it is free, and must then find that nobody
+// works.
 func TestStopsAtRandom(t *testing.T) {
 	for range histories() {
 		seed := rand.Uint64()
@@ -312,12 +314,12 @@ func TestStopsAtRandom(t *testing.T) {
 			seed = *seedFlag
 		}
 		t.Run(fmt.Sprintf("seed=%#x", seed), func(t *testing.T) {
-			inBubble(t, 6, func(t *testing.T, s *world) { stops(t, s, rand.New(rand.NewPCG(seed, 1))) })
+			inBubble(t, 6, func(t *testing.T, s *testFleet) { stops(t, s, rand.New(rand.NewPCG(seed, 1))) })
 		})
 	}
 }
 
-func stops(t *testing.T, s *world, random *rand.Rand) {
+func stops(t *testing.T, s *testFleet, random *rand.Rand) {
 	launched := map[string]*process{}
 	launch := func(name string) {
 		launched[name] = s.launch(name, func(c *Config) { c.LeaderLocks, c.Standby = []string{"main"}, random.IntN(2) == 0 })
@@ -356,7 +358,7 @@ func stops(t *testing.T, s *world, random *rand.Rand) {
 		proc.client.Heal()
 	}
 	stock.end()
-	pass(30 * time.Second) // those end that had lost too many requests
+	pass(30 * time.Second) // members that lost too many requests end
 	for _, name := range []string{"a", "b"} {
 		if proc := launched[name]; proc == nil || isClosed(proc.ended) {
 			launch(name)
@@ -377,7 +379,7 @@ func stops(t *testing.T, s *world, random *rand.Rand) {
 
 // stockLeader takes the leader lock whenever it is free, and leads for a while.
 type stockLeader struct {
-	s      *world
+	s      *testFleet
 	random *rand.Rand
 	leads  bool
 	until  time.Time
@@ -401,7 +403,7 @@ func (l *stockLeader) look() {
 	})
 	if l.leads {
 		if n := l.s.holders(); len(n) > 0 {
-			l.s.t.Errorf("a stock leader leads, and %v work", n)
+			l.s.t.Errorf("a stock leader leads while %v work", n)
 		}
 		l.s.stockWrites()
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestStrayAcquisitionIsReleased has a Lease of a shard that is not in the plan name a live member,
-// as an acquisition does that is carried out after nobody waits for it any more. Its successor gets
-// it all the same.
+// TestStrayAcquisitionIsReleased makes a Lease of a shard that is not in the plan name a live
+// member, as an acquisition does that is carried out after its caller gave up. The shard's
+// successor must get its part all the same.
 func TestStrayAcquisitionIsReleased(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		a := s.launch("a", nil)
 		s.launch("b", nil)
 		pass(time.Minute)

@@ -11,8 +11,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// strip are shards with the same controllers, by their indexes in the plan in force, in the order
-// of their ranges, no two of which overlap.
+// strip has shards with the same controllers, by their indexes in the plan in force, sorted by
+// range. No two of them overlap.
 type strip struct {
 	controllers []string
 	shards      []int
@@ -38,8 +38,7 @@ func stripsOf(shards []shard.Shard, extents map[shard.ID]shard.Extent) []strip {
 	return strips
 }
 
-// successorsOf calls yield with the index of each shard that covers some of the same, until that
-// returns false.
+// successorsOf yields the index of each shard that covers some of the same.
 func (f *inForce) successorsOf(c leaseapi.Cover) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for _, st := range f.strips {
@@ -64,13 +63,13 @@ func (f *inForce) successorsOf(c leaseapi.Cover) iter.Seq[int] {
 	}
 }
 
-// successorsReady returns a function that reports whether all successors of what a shard covers,
-// which is not in the plan, wait for nothing but the release, or run already because somebody has
-// meddled with Leases. Successors linked through shared predecessors count too. Then the shard can
-// be drained, and none of its parts is without a holder for long.
+// successorsReady returns a function that reports whether all successors of a shard that is not in
+// the plan wait only for its release. Successors that already run, because somebody has edited
+// Leases, also count as ready. Successors linked through shared predecessors must be ready too.
+// Then the shard can drain, and none of its parts is unowned for long.
 func (m *Member) successorsReady(leases []election.Observation, plan *inForce, now time.Time) func(shard.Extent) bool {
-	// Shards with a common predecessor wait for each other: of each set, first is the
-	// smallest.
+	// Shards with a common predecessor wait for each other. first leads to the smallest index of
+	// each such set.
 	first := make([]int, len(plan.shards))
 	for i := range first {
 		first[i] = i

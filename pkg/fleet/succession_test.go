@@ -19,8 +19,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// closure is what [Member.successorsReady] says, found step by step from one shard: its successors,
-// their other predecessors, the successors of these, and so on.
+// closure is a reference implementation of [Member.successorsReady]. From one shard it goes step by
+// step to its successors, their other predecessors, the successors of these, and so on.
 func closure(m *Member, leases []election.Observation, plan *inForce, now time.Time, extent shard.Extent) bool {
 	successors, seen := map[shard.ID]bool{}, map[string]bool{}
 	covers := []leaseapi.Cover{{Extent: extent}}
@@ -63,13 +63,13 @@ func randomRanges(random *rand.Rand, n int) []shard.Range {
 	return append(ranges, shard.Range{Start: start})
 }
 
-// TestSuccessorsAreFoundTogether holds what is found for all shards at once against what each would
-// find for itself, among random plans and Leases.
+// TestSuccessorsAreFoundTogether compares the result for all shards at once with the result for
+// each, among random plans and Leases.
 func TestSuccessorsAreFoundTogether(t *testing.T) {
 	spared, kept := 0, 0
 	for seed := range uint64(3000) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		m, leases, plan, old := successionWorld(t, random)
+		m, leases, plan, old := successionFixture(t, random)
 		all := m.successorsReady(leases, plan, journalStart)
 		for _, extent := range old {
 			want := closure(m, leases, plan, journalStart, extent)
@@ -84,14 +84,15 @@ func TestSuccessorsAreFoundTogether(t *testing.T) {
 		}
 	}
 	if spared < 1000 || kept < 1000 {
-		t.Errorf("%d shards may be drained and %d may not: the worlds are too much alike", spared, kept)
+		t.Errorf("%d shards may be drained and %d may not: the fixtures are too similar", spared, kept)
 	}
 }
 
-// successionWorld is a member, Leases of an old and a new plan of two rings and a group or two, of
-// which some are held and some of the new ones ready, the new plan, and what the old shards cover.
-// Some new shards have the name of an old one: then the Lease tells of either.
-func successionWorld(t *testing.T, random *rand.Rand) (*Member, []election.Observation, *inForce, []shard.Extent) {
+// successionFixture returns a member, the Leases of an old and a new plan, the new plan, and what
+// the old shards cover. Each plan has two rings and a group or two. Some Leases are held, and some
+// of the new ones are ready. Some new shards have the name of an old one; then the Lease may belong
+// to either.
+func successionFixture(t *testing.T, random *rand.Rand) (*Member, []election.Observation, *inForce, []shard.Extent) {
 	t.Helper()
 	m := &Member{config: Config{Fleet: "flotilla", Clock: clocktesting.NewFakeClock(journalStart), Timing: election.DefaultTiming()}}
 	var err error
@@ -176,11 +177,11 @@ func successionWorld(t *testing.T, random *rand.Rand) (*Member, []election.Obser
 	return m, m.observer.List(), newInForce(next), old
 }
 
-// BenchmarkSuccessors is what a member does at each event while all ranges are replaced.
+// BenchmarkSuccessors measures what a member does at each event while all ranges are replaced.
 func BenchmarkSuccessors(b *testing.B) {
 	for _, n := range []int{300, 1000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			m, plan, all := coversWorld(b, n)
+			m, plan, all := coversFixture(b, n)
 			cut, err := shard.EqualRanges(n*3/4 | 1)
 			if err != nil {
 				b.Fatal(err)

@@ -8,22 +8,21 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// How says how a shard has come to its holder. The values are stable and few enough for a metric
-// label.
+// How is the way in which a shard came to its holder. The values are stable and few enough for a
+// metric label.
 type How string
 
 const (
-	// HowHandoff: as planned, from a holder that had been asked for it, or from those of its
+	// HowHandoff: as planned, from a holder that was asked for it, or from the holders of its
 	// predecessors.
 	HowHandoff How = "handoff"
-	// HowTakeover: after the claim of the last holder had expired, or this member's own had been
-	// lost.
+	// HowTakeover: after the last holder's claim expired, or this member lost its own.
 	HowTakeover How = "takeover"
-	// HowVacant: nobody held it, and it was not handed over.
+	// HowVacant: nobody held it, and nobody handed it over.
 	HowVacant How = "vacant"
 )
 
-// Reason says what an acquisition or a release came of. The values are stable and few enough for a
+// Reason is what led to an acquisition or a release. The values are stable and few enough for a
 // metric label.
 type Reason string
 
@@ -34,16 +33,16 @@ const (
 	ReasonLeaving Reason = "leaving"
 	// ReasonPlan: the plan has changed, and other shards succeed this one.
 	ReasonPlan Reason = "plan"
-	// ReasonOverdue: nothing was heard of its holder for its Lease's duration, and its work had not
-	// returned before although it was asked to stop: its process has ended for that, or was killed.
+	// ReasonOverdue: the holder did not renew for its Lease's duration, and its work had not
+	// returned when asked to stop. Its process ended because of that, or was killed.
 	ReasonOverdue Reason = "overdue"
-	// ReasonExpired: nothing was heard of its holder for its Lease's duration.
+	// ReasonExpired: the holder did not renew for its Lease's duration.
 	ReasonExpired Reason = "expired"
 	// ReasonNew: its Lease did not exist.
 	ReasonNew Reason = "new"
-	// ReasonReleased: its last holder had released it unasked.
+	// ReasonReleased: its last holder released it unasked.
 	ReasonReleased Reason = "released"
-	// ReasonUnwanted: it was given up before it ran, or without a reason that can be told.
+	// ReasonUnwanted: it was given up before it ran, or for no known reason.
 	ReasonUnwanted Reason = "unwanted"
 )
 
@@ -51,12 +50,12 @@ const (
 type HandoffPhase string
 
 const (
-	// PhaseAsk: from when the holder was asked, or everything was prepared to succeed its
+	// PhaseAsk: from the request to the holder, or from when everything was prepared to succeed the
 	// predecessors, until the release was seen.
 	PhaseAsk HandoffPhase = "ask"
 	// PhaseAcquire: the request that acquired the Lease.
 	PhaseAcquire HandoffPhase = "acquire"
-	// PhaseCatchUp: until the prepared caches had seen what the last holder wrote last.
+	// PhaseCatchUp: until the prepared caches had seen the last holder's last write.
 	PhaseCatchUp HandoffPhase = "catch_up"
 	// PhaseStart: from when the Lease was acquired, or the last predecessor was seen released,
 	// until the controllers ran.
@@ -65,74 +64,73 @@ const (
 	PhaseDrain HandoffPhase = "drain"
 )
 
-// Acquisition is how a shard came to this member in one term. It is a value that nobody changes any
-// more.
+// Acquisition says how a shard came to this member in one term. It is an immutable value.
 type Acquisition struct {
 	How    How
 	Reason Reason
-	// From is the incarnation that held the shard before; empty if nobody did or nobody can tell.
+	// From is the incarnation that held the shard before; empty if nobody did or it is unknown.
 	From string
-	// Cold is why its work began with empty caches; nil if they had been prepared.
+	// Cold is why the work began with empty caches; nil if they were prepared.
 	Cold error
-	// Unowned is for how long nobody could write on some part of the shard, as far as this member
-	// knows, until its controllers ran: from when the fence of the last holder closed, as that has
-	// said on its Lease; or from the last heartbeat of a holder that was listed as ended; or from
-	// when there was a shard that nobody had. It is 0 if they never ran.
+	// Unowned is how long, as far as this member knows, nobody could write to some part of the
+	// shard until its controllers ran. It begins when the last holder's fence closed, as that
+	// holder recorded on its Lease; or at the last heartbeat of a holder that was listed as ended;
+	// or when an unowned shard came into being. It is 0 if the controllers never ran.
 	Unowned time.Duration
-	// Phases are how long the phases have taken that there were.
+	// Phases has the duration of each phase that took place.
 	Phases map[HandoffPhase]time.Duration
-	// Forgot are the shard's controllers that have begun again without what they had in memory
-	// (Config.Forgets), sorted; none where the shard is new, or they did not run.
+	// Forgot are the controllers that began again without what they had kept in memory
+	// (Config.Forgets), sorted. It is empty if the shard is new or its controllers did not run.
 	Forgot []string
 }
 
-// Handover is how this member gave a shard away.
+// Handover says how this member gave a shard away.
 type Handover struct {
 	Reason Reason
 	// To is the incarnation that had asked for the shard; empty if none had.
 	To string
 	// Drain is how long the work took to return; 0 if there was none.
 	Drain time.Duration
-	// Overdue is for how much of that, its last part, the work could not write any more; 0 if it
-	// returned within HandoffTimeout.
+	// Overdue is the last part of Drain, in which the work could not write; 0 if it returned within
+	// HandoffTimeout.
 	Overdue time.Duration
 }
 
-// termRecord follows one term, from the request for a shard to its release, and then the next one.
-// Its methods are safe for concurrent use.
+// termRecord follows one term, from the request for a shard to its release, and then the next. Its
+// methods are safe for concurrent use.
 type termRecord struct {
 	mu sync.Mutex
-	// asked is since when this member asks for the shard, and holder who it asks; zero if it has
-	// not since it held it last.
+	// asked is when this member asked for the shard, holder is whom it asked. Both are zero if it
+	// has not asked since it last held the shard.
 	asked  time.Time
 	holder string
 	// open is the acquisition of a claim that neither runs nor has ended; nil if there is none.
 	open *Acquisition
 	term int32
-	// since is from when on nobody ran the shard, ready when its work could be started.
+	// since is from when nobody ran the shard, ready is when its work could be started.
 	since, ready time.Time
 	// started is set once the claim has work.
 	started bool
-	// draining is when the work was asked to stop, drain how long it took, and late for how much of
-	// that it could not write.
+	// draining is when the work was asked to stop, drain how long it took, and late the part of
+	// drain in which it could not write.
 	draining    time.Time
 	drain, late time.Duration
 	// planned is set if somebody ran the shard until it was handed over to this member.
 	planned bool
-	// ran is set once the controllers have run, and stopped is when their fence closed; zero while
-	// it is open. overran is set if it closed because they had not returned in time.
+	// ran is set once the controllers have run. stopped is when their fence closed; zero while it
+	// is open. overran is set if it closed because they had not returned in time.
 	ran, overran bool
 	stopped      time.Time
 }
 
-// ask records that the holder is asked from now on.
+// ask records that the member asked the holder at now.
 func (t *termRecord) ask(holder string, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.asked, t.holder = now, holder
 }
 
-// askedOf records that a holder was asked: another one than before, if it has changed.
+// askedOf records when the member asked holder, unless it already asks that holder.
 func (t *termRecord) askedOf(holder string, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -141,8 +139,8 @@ func (t *termRecord) askedOf(holder string, at time.Time) {
 	}
 }
 
-// acquire records a new claim: by a request that took so long, on a Lease that was as before, in a
-// runner that there is since born. leaving tells of an incarnation whether it leaves, or has left.
+// acquire records a new claim. took is the duration of the request, born is when the runner was
+// made. leaving reports whether an incarnation is leaving or has left.
 func (t *termRecord) acquire(self string, claim *election.Claim, took time.Duration, born, now time.Time, leaving func(string) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,7 +151,7 @@ func (t *termRecord) acquire(self string, claim *election.Claim, took time.Durat
 	case !before.Exists:
 		a.How, a.Reason = HowVacant, ReasonNew
 		if born.After(t.since) {
-			t.since = born // there was no such shard before
+			t.since = born // the shard did not exist before
 		}
 	case before.Holder != "":
 		a.How, a.Reason, a.From = HowTakeover, expiry(before), before.Holder
@@ -175,7 +173,7 @@ func (t *termRecord) acquire(self string, claim *election.Claim, took time.Durat
 	t.planned = a.How == HowHandoff
 }
 
-// expiry returns why a Lease was taken over.
+// expiry returns the reason for taking over a Lease.
 func expiry(o election.Observation) Reason {
 	if o.Stopped() > 0 {
 		return ReasonOverdue
@@ -183,7 +181,7 @@ func expiry(o election.Observation) Reason {
 	return ReasonExpired
 }
 
-// succeedDead records that the shard is new, and that those died who held its predecessors.
+// succeedDead records that the shard is new, and that the holders of its predecessors died.
 func (t *termRecord) succeedDead(dead []election.Observation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -191,7 +189,7 @@ func (t *termRecord) succeedDead(dead []election.Observation) {
 	if t.open == nil || t.open.Reason != ReasonNew || len(dead) == 0 {
 		return
 	}
-	// Leases of long ago are among them: the last sign of life is that of who ran it last.
+	// dead may include very old Leases. The holder with the latest sign of life ran the shard last.
 	last := dead[0]
 	for _, o := range dead[1:] {
 		if o.LastSign().After(last.LastSign()) {
@@ -220,7 +218,7 @@ func (t *termRecord) succeed(predecessors []election.Observation, waited, now ti
 	}
 }
 
-// warm records that prepared caches were fit for use after so long, or why none were.
+// warm records that prepared caches were fit for use after took, or, in cold, why none were.
 func (t *termRecord) warm(took time.Duration, cold error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -239,8 +237,8 @@ func (t *termRecord) start() {
 	t.started = true
 }
 
-// run records that the controllers run, and returns what has come to its end by that; nil if it had
-// before.
+// run records that the controllers run. It returns the acquisition that this completes; nil if it
+// was complete before.
 func (t *termRecord) run(term int32, now time.Time) *Acquisition {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -254,7 +252,7 @@ func (t *termRecord) run(term int32, now time.Time) *Acquisition {
 }
 
 // abandon returns the acquisition of a claim that never ran; nil if it did. A claim that has work
-// is open until that returns.
+// stays open until the work returns.
 func (t *termRecord) abandon(term int32, returned bool) *Acquisition {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -290,8 +288,8 @@ func (t *termRecord) end(reason election.Reason, now time.Time) {
 	}
 }
 
-// drained returns how long the work of the last claim took to return, and for how much of that it
-// could not write.
+// drained returns how long the work of the last claim took to return, and the part of that in which
+// it could not write.
 func (t *termRecord) drained() (drain, late time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -307,7 +305,7 @@ func (t *termRecord) resume(term int32) {
 	}
 }
 
-// overrun records that the fence of the work is about to close: the work has not returned in time.
+// overrun records that the fence is about to close because the work has not returned in time.
 func (t *termRecord) overrun(term int32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -323,8 +321,8 @@ func (t *termRecord) stop(term int32, now time.Time) {
 	}
 }
 
-// overdue returns for how long work that does not return has not been able to write; false if there
-// is none.
+// overdue returns how long work that has not returned has been unable to write; false if there is
+// no such work.
 func (t *termRecord) overdue(term int32, now time.Time) (time.Duration, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -334,8 +332,8 @@ func (t *termRecord) overdue(term int32, now time.Time) (time.Duration, bool) {
 	return max(0, now.Sub(t.stopped)), true
 }
 
-// unrun returns for how long nobody has run a shard that this member does not run any more, or
-// gives back before it ran; false if that is not the time of planned moves alone.
+// unrun returns how long nobody has run a shard that this member has stopped running, or gives back
+// before it ran. It returns false unless all of that time is due to planned moves.
 func (t *termRecord) unrun(term int32, now time.Time) (time.Duration, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

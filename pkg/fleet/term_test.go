@@ -20,21 +20,21 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// On the way to the API server and back, and until a watch tells.
+// Latencies of requests and watches.
 const (
 	oneWay = 10 * time.Millisecond
 	lag    = 5 * time.Millisecond
-	// untilSeen is from when the holder writes the release until another member sees it. What was
-	// before, the release says.
+	// untilSeen is the time from the holder's writing of the release until another member sees it.
+	// The release accounts for the time before.
 	untilSeen = oneWay + lag
 )
 
-// logbook has when work really ran, by whom ever, and what the members say of it.
-type logbook struct {
+// eventLog records when work really ran, on any member, and what the members report.
+type eventLog struct {
 	mu      sync.Mutex
 	runs    []span
 	stopped []span
-	said    []saying
+	said    []timedEvent
 }
 
 type span struct {
@@ -43,13 +43,13 @@ type span struct {
 	at     time.Time
 }
 
-type saying struct {
+type timedEvent struct {
 	Event
 	at time.Time
 }
 
-// keep has a member's life written down.
-func (b *logbook) keep(c *Config) {
+// keep records the work and the events of a member.
+func (b *eventLog) keep(c *Config) {
 	build, observe := c.Build, c.Observe
 	c.Build = func(ctx context.Context, w Work) (Instance, error) {
 		extent, running := shard.Extent{Range: w.Shard.Range, Controllers: w.Controllers}, w.Running
@@ -67,7 +67,7 @@ func (b *logbook) keep(c *Config) {
 	}
 	c.Observe = func(e Event) {
 		b.mu.Lock()
-		b.said = append(b.said, saying{e, time.Now()})
+		b.said = append(b.said, timedEvent{e, time.Now()})
 		b.mu.Unlock()
 		observe(e)
 	}
@@ -75,23 +75,23 @@ func (b *logbook) keep(c *Config) {
 
 type loggedWork struct {
 	*fakeWork
-	book   *logbook
+	log    *eventLog
 	extent shard.Extent
 }
 
 func (c loggedWork) Run(ctx context.Context) error {
 	err := c.fakeWork.Run(ctx)
-	c.book.mu.Lock()
-	defer c.book.mu.Unlock()
-	c.book.stopped = append(c.book.stopped, span{c.work.Shard.ID, c.extent, time.Now()})
+	c.log.mu.Lock()
+	defer c.log.mu.Unlock()
+	c.log.stopped = append(c.log.stopped, span{c.work.Shard.ID, c.extent, time.Now()})
 	return err
 }
 
-// since returns the acquisitions that members have said to run since then, and forgets nothing.
-func (b *logbook) since(then time.Time) []saying {
+// since returns the EventRunning events since then.
+func (b *eventLog) since(then time.Time) []timedEvent {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var found []saying
+	var found []timedEvent
 	for _, s := range b.said {
 		if s.Type == EventRunning && !s.at.Before(then) {
 			found = append(found, s)
@@ -100,9 +100,9 @@ func (b *logbook) since(then time.Time) []saying {
 	return found
 }
 
-// gap returns how long no part of what the shard covers was worked on when it began at a time, by
-// the work itself: from the first of those that had the parts last.
-func (b *logbook) gap(id shard.ID, at time.Time) time.Duration {
+// gap returns how long some part of the shard had not been worked on when the shard began at a
+// time, as the work saw it: since the first of the last workers of its parts stopped.
+func (b *eventLog) gap(id shard.ID, at time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var extent shard.Extent
@@ -124,7 +124,7 @@ func (b *logbook) gap(id shard.ID, at time.Time) time.Duration {
 		}
 	}
 	first := latest
-	for _, t := range last { // predecessors of one change stop together, those of earlier ones long before
+	for _, t := range last { // predecessors of one change stop together, earlier ones long before
 		if latest.Sub(t) < time.Second && t.Before(first) {
 			first = t
 		}
@@ -132,8 +132,8 @@ func (b *logbook) gap(id shard.ID, at time.Time) time.Duration {
 	return at.Sub(first)
 }
 
-// expect requires that since then so many acquisitions ran, all in this way.
-func (b *logbook) expect(t *testing.T, then time.Time, n int, how How, why Reason) []saying {
+// expect requires that since then exactly n acquisitions ran, all by how and why.
+func (b *eventLog) expect(t *testing.T, then time.Time, n int, how How, why Reason) []timedEvent {
 	t.Helper()
 	said := b.since(then)
 	for _, s := range said {
@@ -147,18 +147,18 @@ func (b *logbook) expect(t *testing.T, then time.Time, n int, how How, why Reaso
 	return said
 }
 
-// expectGaps requires that the unowned time is what the work itself has seen, but for what nobody
-// can see.
-func (b *logbook) expectGaps(t *testing.T, said []saying) {
+// expectGaps requires that the reported unowned time is what the work itself saw, minus the part
+// that nobody can see.
+func (b *eventLog) expectGaps(t *testing.T, said []timedEvent) {
 	t.Helper()
 	for _, s := range said {
 		if gap := b.gap(s.ID, s.at); s.Acquisition.Unowned != gap-untilSeen {
-			t.Errorf("%s: unowned for %v, and nobody worked on it for %v, of which %v cannot be seen", s.ID, s.Acquisition.Unowned, gap, untilSeen)
+			t.Errorf("%s: unowned for %v, but nobody worked on it for %v, of which %v cannot be seen", s.ID, s.Acquisition.Unowned, gap, untilSeen)
 		}
 	}
 }
 
-func (s *world) slow(processes ...*process) {
+func (s *testFleet) slow(processes ...*process) {
 	for _, proc := range processes {
 		proc.client.Script(func(string) leasetest.Fault { return leasetest.Fault{Out: oneWay, Back: oneWay} })
 		proc.client.LagWatch(lag)
@@ -166,10 +166,10 @@ func (s *world) slow(processes ...*process) {
 }
 
 // handovers returns the releases since then.
-func (b *logbook) handovers(then time.Time) []saying {
+func (b *eventLog) handovers(then time.Time) []timedEvent {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var found []saying
+	var found []timedEvent
 	for _, s := range b.said {
 		if s.Handover != nil && !s.at.Before(then) {
 			found = append(found, s)
@@ -178,38 +178,38 @@ func (b *logbook) handovers(then time.Time) []saying {
 	return found
 }
 
-// TestHowShardsCome takes a fleet through every way in which a shard comes to its holder, and holds
-// what members say of it against what the work has seen.
+// TestHowShardsCome takes a fleet through every way in which a shard comes to its holder, and
+// compares what members report with what the work saw.
 func TestHowShardsCome(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *world) {
-		book := &logbook{}
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
+		log := &eventLog{}
 		then := time.Now()
-		a := s.launch("a", book.keep)
+		a := s.launch("a", log.keep)
 		s.slow(a)
 		pass(time.Minute)
-		for _, said := range book.expect(t, then, len(s.plan.Shards()), HowVacant, ReasonNew) {
-			adopted := book.when(EventPlanAdopted)
+		for _, said := range log.expect(t, then, len(s.plan.Shards()), HowVacant, ReasonNew) {
+			adopted := log.when(EventPlanAdopted)
 			if said.Acquisition.Unowned != said.at.Sub(adopted) || said.Acquisition.Cold == nil {
-				t.Errorf("%s: unowned for %v, with the plan there since %v; cold: %v", said.ID, said.Acquisition.Unowned, said.at.Sub(adopted), said.Acquisition.Cold)
+				t.Errorf("%s: unowned for %v, although the plan is %v old; cold: %v", said.ID, said.Acquisition.Unowned, said.at.Sub(adopted), said.Acquisition.Cold)
 			}
 		}
 
 		then = time.Now()
-		b := s.launch("b", book.keep)
+		b := s.launch("b", log.keep)
 		s.slow(b)
 		pass(time.Minute)
 		moved := s.holders()["b"]
-		said := book.expect(t, then, moved, HowHandoff, ReasonRebalance)
-		book.expectGaps(t, said)
+		said := log.expect(t, then, moved, HowHandoff, ReasonRebalance)
+		log.expectGaps(t, said)
 		for _, one := range said {
-			// Its watch brings a claim no later than the answer comes.
+			// The watch delivers a claim no later than the answer to its request.
 			phases := one.Acquisition.Phases
 			if one.Acquisition.From != a.Incarnation() || one.Acquisition.Cold != nil || phases[PhaseAcquire] != 2*oneWay ||
 				phases[PhaseAsk] < 100*time.Millisecond || phases[PhaseAsk] > 300*time.Millisecond || phases[PhaseStart] != 0 {
 				t.Errorf("%s: %+v", one.ID, one.Acquisition)
 			}
 		}
-		for _, gone := range book.handovers(then) {
+		for _, gone := range log.handovers(then) {
 			// The work takes a tenth of a second to return.
 			if h := gone.Handover; h.Reason != ReasonRebalance || h.To != b.Incarnation() || h.Drain != 100*time.Millisecond || gone.Duration != 4*oneWay {
 				t.Errorf("%s: handed over as %+v in %v", gone.ID, h, gone.Duration)
@@ -220,8 +220,8 @@ func TestHowShardsCome(t *testing.T) {
 		b.stop()
 		<-b.ended
 		pass(10 * time.Second)
-		book.expectGaps(t, book.expect(t, then, moved, HowHandoff, ReasonLeaving))
-		for _, gone := range book.handovers(then) {
+		log.expectGaps(t, log.expect(t, then, moved, HowHandoff, ReasonLeaving))
+		for _, gone := range log.handovers(then) {
 			if h := gone.Handover; h.Reason != ReasonLeaving || h.To != a.Incarnation() {
 				t.Errorf("%s: handed over as %+v", gone.ID, h)
 			}
@@ -230,8 +230,8 @@ func TestHowShardsCome(t *testing.T) {
 		then = time.Now()
 		s.apply(s.next(func(r *shard.Ring) { split(r, 3); merge(r, 0) }))
 		pass(10 * time.Second)
-		book.expectGaps(t, book.expect(t, then, 3, HowHandoff, ReasonPlan))
-		for _, gone := range book.handovers(then) {
+		log.expectGaps(t, log.expect(t, then, 3, HowHandoff, ReasonPlan))
+		for _, gone := range log.handovers(then) {
 			if h := gone.Handover; h.Reason != ReasonPlan || h.To != "" || h.Drain != 100*time.Millisecond {
 				t.Errorf("%s: handed over as %+v", gone.ID, h)
 			}
@@ -242,20 +242,20 @@ func TestHowShardsCome(t *testing.T) {
 		<-a.ended
 		pass(time.Minute)
 		then = time.Now()
-		a = s.launch("a", book.keep)
+		a = s.launch("a", log.keep)
 		s.slow(a)
 		pass(time.Minute)
-		for _, said := range book.expect(t, then, len(s.plan.Shards()), HowVacant, ReasonReleased) {
+		for _, said := range log.expect(t, then, len(s.plan.Shards()), HowVacant, ReasonReleased) {
 			if up := said.at.Sub(then) + s.stopped(said.ID); said.Acquisition.Unowned > up {
-				t.Errorf("%s: unowned for %v, and the member that says so can know of %v", said.ID, said.Acquisition.Unowned, up)
+				t.Errorf("%s: unowned for %v, of which its member can know only %v", said.ID, said.Acquisition.Unowned, up)
 			}
 		}
 	})
 }
 
-// stopped returns for how long the last holder that released a shard had not been able to write
-// then: a member releases its shards a few at a time.
-func (s *world) stopped(id shard.ID) time.Duration {
+// stopped returns how long the last holder of a shard had been unable to write when it released the
+// shard: a member releases its shards a few at a time.
+func (s *testFleet) stopped(id shard.ID) time.Duration {
 	var stopped time.Duration
 	for _, w := range s.store.History() {
 		if w.After.Name != leaseapi.ShardLease("flotilla", id) {
@@ -268,20 +268,20 @@ func (s *world) stopped(id shard.ID) time.Duration {
 	return stopped
 }
 
-// when returns when a kind of event was first reported.
-func (b *logbook) when(kind election.EventType) time.Time {
+// when returns when an event of this kind was first reported.
+func (b *eventLog) when(kind election.EventType) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	i := slices.IndexFunc(b.said, func(s saying) bool { return s.Type == kind })
+	i := slices.IndexFunc(b.said, func(s timedEvent) bool { return s.Type == kind })
 	return b.said[i].at
 }
 
 // TestTakeoverCountsFromTheLastHeartbeat cuts a member off.
 func TestTakeoverCountsFromTheLastHeartbeat(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *world) {
-		book := &logbook{}
-		a := s.launch("a", book.keep)
-		b := s.launch("b", book.keep)
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
+		log := &eventLog{}
+		a := s.launch("a", log.keep)
+		b := s.launch("b", log.keep)
 		s.slow(a, b)
 		pass(time.Minute)
 		held := s.holders()["b"]
@@ -291,7 +291,7 @@ func TestTakeoverCountsFromTheLastHeartbeat(t *testing.T) {
 		last := election.RecordFrom(s.store.Get(election.MemberLease("flotilla", "b"))).RenewTime
 		last = last.Add(oneWay + lag) // when a saw it
 		pass(time.Minute)
-		for _, said := range book.expect(t, then, held, HowTakeover, ReasonExpired) {
+		for _, said := range log.expect(t, then, held, HowTakeover, ReasonExpired) {
 			want := said.at.Sub(last)
 			a := said.Acquisition
 			if a.From != b.Incarnation() || a.Unowned < election.DefaultTiming().LeaseDuration ||
@@ -302,37 +302,37 @@ func TestTakeoverCountsFromTheLastHeartbeat(t *testing.T) {
 	})
 }
 
-// TestReleasedAfterALoss has the API server away for longer than a claim lasts, and back before
-// others may take over. Who has lost its claims then still releases the Leases.
+// TestReleasedAfterALoss makes the API server unreachable for longer than a claim lasts, but not
+// until others may take over. A member that has lost its claims must then still release the Leases.
 func TestReleasedAfterALoss(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, s *world) {
-		book := &logbook{}
-		a := s.launch("a", book.keep)
+	inBubble(t, 2, func(t *testing.T, s *testFleet) {
+		log := &eventLog{}
+		a := s.launch("a", log.keep)
 		pass(time.Minute)
 		before := s.lost()
 		then := time.Now()
 		a.client.Block("update")
 		pass(election.DefaultTiming().RenewDeadline + time.Second)
 		a.client.Unblock()
-		<-a.ended // its own Lease went first: a process that was cut off starts anew
+		<-a.ended // its own Lease went first: a process that was cut off restarts
 		pass(time.Second)
-		s.launch("a", book.keep)
+		s.launch("a", log.keep)
 		pass(time.Minute)
 		if s.lost() == before {
 			t.Fatal("nothing was lost")
 		}
-		book.expect(t, then, len(s.plan.Shards()), HowVacant, ReasonReleased)
+		log.expect(t, then, len(s.plan.Shards()), HowVacant, ReasonReleased)
 	})
 }
 
-// TestClaimThatEndsBeforeItsWork is counted as abandoned: the answer to the acquisition comes when
-// the shard is not wanted any more.
+// TestClaimThatEndsBeforeItsWork checks that a claim counts as abandoned if the answer to the
+// acquisition comes after the member was told to stop.
 func TestClaimThatEndsBeforeItsWork(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, s *world) {
+	inBubble(t, 2, func(t *testing.T, s *testFleet) {
 		a := s.launch("a", nil)
 		begun := time.Now()
 		a.client.Script(func(verb string) leasetest.Fault {
-			if verb == "create" && time.Since(begun) > time.Second { // those of the member and of the plan are there by then
+			if verb == "create" && time.Since(begun) > time.Second { // member and plan Leases exist
 				return leasetest.Fault{Back: 3 * time.Second}
 			}
 			return leasetest.Fault{}
@@ -348,7 +348,8 @@ func TestClaimThatEndsBeforeItsWork(t *testing.T) {
 	})
 }
 
-// TestTermOfSuccessors has predecessors that went one after the other, and some that died.
+// TestTermOfSuccessors tests predecessors that were released one after another, and some whose
+// holders died.
 func TestTermOfSuccessors(t *testing.T) {
 	born := time.Unix(1000, 0)
 	at := func(seconds int) time.Time { return born.Add(time.Duration(seconds) * time.Second) }
@@ -364,12 +365,12 @@ func TestTermOfSuccessors(t *testing.T) {
 	successor := acquired()
 	successor.succeed([]election.Observation{predecessor("", 5), predecessor("", 3), predecessor("", 4)}, at(2), at(6))
 	if a := successor.run(0, at(8)); a.How != HowHandoff || a.Reason != ReasonPlan || a.Unowned != 5*time.Second || a.Phases[PhaseAsk] != 4*time.Second || a.Phases[PhaseStart] != 2*time.Second {
-		t.Errorf("of three that went at 3, 4 and 5: %+v", a)
+		t.Errorf("after predecessors were released at 3, 4 and 5: %+v", a)
 	}
 	successor = acquired()
 	successor.succeedDead([]election.Observation{predecessor("long_ago", -1000), predecessor("b_1", -2), predecessor("c_1", -700)})
 	if a := successor.run(0, at(8)); a.How != HowTakeover || a.Reason != ReasonExpired || a.From != "b_1" || a.Unowned != 10*time.Second {
-		t.Errorf("of one that died and Leases of long ago: %+v", a)
+		t.Errorf("after one holder died, with very old Leases: %+v", a)
 	}
 	if successor.run(0, at(9)) != nil || successor.abandon(0, true) != nil {
 		t.Error("an acquisition ends twice")
@@ -380,9 +381,10 @@ func TestTermOfSuccessors(t *testing.T) {
 	}
 }
 
-// TestWorkThatNeverRuns is counted as abandoned, however long it is tried.
+// TestWorkThatNeverRuns checks that a claim whose work never starts counts as abandoned, however
+// often it is tried.
 func TestWorkThatNeverRuns(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, s *world) {
+	inBubble(t, 2, func(t *testing.T, s *testFleet) {
 		a := s.launch("a", func(c *Config) {
 			c.Build = func(context.Context, Work) (Instance, error) { return nil, errors.New("never") }
 		})
@@ -402,13 +404,13 @@ func TestWorkThatNeverRuns(t *testing.T) {
 
 // TestShardStates follows shards through a handoff and a change of plan.
 func TestShardStates(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		a := s.launch("a", nil)
 		s.slow(a)
 		pass(time.Minute)
 		b := s.launch("b", nil)
 		s.slow(b)
-		b.client.LagWatch(2*oneWay + 50*time.Millisecond) // b waits for its claims to come back by the watch
+		b.client.LagWatch(2*oneWay + 50*time.Millisecond) // delays b's claims
 		seen := map[string]map[ShardState]bool{"a": {}, "b": {}}
 		look := func(d time.Duration) {
 			for range int(d / (5 * time.Millisecond)) {
@@ -445,9 +447,9 @@ func TestShardStates(t *testing.T) {
 	})
 }
 
-// requireConcluded holds that every claim on a shard was said to run, to be refused or to be
-// abandoned, once.
-func (s *world) requireConcluded() {
+// requireConcluded checks that every claim on a shard was reported once as running, refused or
+// abandoned.
+func (s *testFleet) requireConcluded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	concluded := map[string]int{}
@@ -464,9 +466,10 @@ func (s *world) requireConcluded() {
 	}
 }
 
-// TestForgetting has every shard that leaves the plan forgotten, once its last event is told.
+// TestForgetting checks that every shard that leaves the plan is reported as forgotten, after its
+// last event.
 func TestForgetting(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		s.launch("a", nil)
 		s.launch("b", nil)
 		pass(time.Minute)
@@ -479,11 +482,11 @@ func TestForgetting(t *testing.T) {
 		for _, e := range s.events {
 			switch {
 			case e.Type == EventForgotten && e.ID != gone:
-				t.Errorf("%s is forgotten, and still in the plan", e.ID)
+				t.Errorf("%s is forgotten, but still in the plan", e.ID)
 			case e.Type == EventForgotten:
 				forgotten++
 			case e.ID == gone && forgotten == 2:
-				t.Errorf("after %s was forgotten comes %s", e.ID, e.Type)
+				t.Errorf("after %s was forgotten it reported %s", e.ID, e.Type)
 			}
 		}
 		if forgotten != 2 {
@@ -492,9 +495,10 @@ func TestForgetting(t *testing.T) {
 	})
 }
 
-// TestIdleFleetIsQuiet listens to a fleet at rest for an hour, at the default verbosity.
+// TestIdleFleetIsQuiet checks that a fleet at rest logs nothing for an hour at the default
+// verbosity.
 func TestIdleFleetIsQuiet(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *world) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
 		var mu sync.Mutex
 		var lines []string
 		s.ctx = klog.NewContext(t.Context(), funcr.New(func(_, args string) {
@@ -505,11 +509,11 @@ func TestIdleFleetIsQuiet(t *testing.T) {
 		for _, name := range []string{"a", "b", "c"} {
 			s.launch(name, func(c *Config) { c.Standby = name == "c"; c.Replanning.Interval = 10 * time.Minute })
 		}
-		pass(25 * time.Minute) // the planner has a first look
+		pass(25 * time.Minute) // the planner looks for the first time
 		s.allHeld("a", "b", "c")
 		mu.Lock()
 		if len(lines) == 0 {
-			t.Error("nothing was logged while the fleet came together: this test hears nothing")
+			t.Error("nothing was logged while the fleet started: the test does not see the log")
 		}
 		lines = nil
 		mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// coldUnheld has work begin only where it is told since when nobody could write. The work itself
-// judges whether that is true.
+// coldUnheld makes work fail to build unless Work.Unheld is set. The work itself checks whether it
+// is true.
 func coldUnheld(c *Config) {
 	build := c.Build
 	c.Build = func(ctx context.Context, w Work) (Instance, error) {
@@ -26,17 +26,16 @@ func coldUnheld(c *Config) {
 	}
 }
 
-func (s *world) requireUnheld(when string, want int) {
+func (s *testFleet) requireUnheld(when string, want int) {
 	s.t.Helper()
 	if got := s.counts().unheld; got != want {
-		s.t.Errorf("%s: %d shards have begun that were told since when nobody could write, want %d", when, got, want)
+		s.t.Errorf("%s: %d shards began with Unheld set, want %d", when, got, want)
 	}
 }
 
-// TestUnheld starts and ends a member in all ways, and looks who comes to know since when nobody
-// could write.
+// TestUnheld starts and ends a member in all ways, and checks when Work.Unheld is set.
 func TestUnheld(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		all := len(s.plan.Shards())
 		a := s.launch("a", coldUnheld)
 		pass(time.Minute)
@@ -56,10 +55,10 @@ func TestUnheld(t *testing.T) {
 	})
 }
 
-// TestUnheldWhileWaitingForLeaderLock has the stock controller manager write until it releases its
-// Lease, long after those of the shards.
+// TestUnheldWhileWaitingForLeaderLock lets the stock controller manager write until it releases its
+// Lease, long after the Leases of the shards were free.
 func TestUnheldWhileWaitingForLeaderLock(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		s.store.Put(foreign("kube-controller-manager", "stock_1"))
 		s.launch("a", func(c *Config) {
 			c.LeaderLocks, c.LeaderLockDelay = []string{"kube-controller-manager"}, 3*time.Second
@@ -75,13 +74,13 @@ func TestUnheldWhileWaitingForLeaderLock(t *testing.T) {
 	})
 }
 
-// TestUnheldOfPredecessors goes back to a plan whose shards nobody has held for long, as a member
-// that takes nothing over from who is alive has seen, while one of the plan between was held until
-// just now.
+// TestUnheldOfPredecessors goes back to a plan whose shards nobody has held for long. The observing
+// member takes nothing over from live members. A shard of the plan in between was held until just
+// before.
 func TestUnheldOfPredecessors(t *testing.T) {
 	for name, lost := range map[string]bool{"all writes are known": false, "one is not": true} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 4, func(t *testing.T, s *world) {
+			inBubble(t, 4, func(t *testing.T, s *testFleet) {
 				a := s.launch("a", nil)
 				pass(time.Minute)
 				b := s.launch("b", func(c *Config) {
@@ -98,7 +97,7 @@ func TestUnheldOfPredecessors(t *testing.T) {
 				s.apply(next)
 				pass(time.Minute)
 				s.requireWorked()
-				b.client.Block("create", "update") // or it would begin with the plan between
+				b.client.Block("create", "update") // or the plan in between begins
 				a.stop()
 				<-a.ended
 				if lost {
@@ -111,17 +110,17 @@ func TestUnheldOfPredecessors(t *testing.T) {
 				pass(time.Minute)
 				s.allHeld("b")
 				if told := s.counts().unheld - before; told > 0 == lost {
-					t.Errorf("%d of %d shards have begun that were told since when nobody could write", told, len(s.plan.Shards()))
+					t.Errorf("%d of %d shards began with Unheld set", told, len(s.plan.Shards()))
 				}
 			})
 		})
 	}
 }
 
-// TestUnheldAfterDeletion deletes a Lease under its holder, who is cut off and writes for as long
+// TestUnheldAfterDeletion deletes a Lease under its holder, which is cut off and writes for as long
 // as it may.
 func TestUnheldAfterDeletion(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		id := s.plan.Shards()[0].ID
 		var held *fakeWork
 		a := s.launch("a", func(c *Config) {
@@ -143,7 +142,7 @@ func TestUnheldAfterDeletion(t *testing.T) {
 		pass(3 * time.Second)
 		held.write()
 		if s.counts().version == written {
-			t.Fatal("the holder could not write any more")
+			t.Fatal("the holder could not write")
 		}
 		pass(5 * time.Minute)
 		s.allHeld("b")
@@ -151,10 +150,10 @@ func TestUnheldAfterDeletion(t *testing.T) {
 	})
 }
 
-// TestUnheldByOthers has a second member prepare for shards that the first one holds, and took over
-// from another.
+// TestUnheldByOthers makes a second member prepare for shards that the first one holds and took
+// over from another.
 func TestUnheldByOthers(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *world) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
 		first := s.launch("z", nil)
 		pass(time.Minute)
 		s.launch("a", nil)
@@ -168,13 +167,13 @@ func TestUnheldByOthers(t *testing.T) {
 		pass(time.Minute)
 		s.allHeld("a", "b")
 		if moved, told := s.counts().warm-before.warm, s.counts().told-before.told; moved == 0 || told < moved {
-			t.Errorf("%d shards were prepared for and moved, and %d preparations were told since when others could not write", moved, told)
+			t.Errorf("%d prepared shards moved, and %d preparations had Unheld set", moved, told)
 		}
 	})
 }
 
-// forgetWrites takes what was written last from the Lease of a shard.
-func (s *world) forgetWrites(id shard.ID) {
+// forgetWrites removes the record of the last writes from the Lease of a shard.
+func (s *testFleet) forgetWrites(id shard.ID) {
 	s.store.Tamper(leaseapi.ShardLease("flotilla", id), func(l *coordinationv1.Lease) { delete(l.Annotations, election.WritesAnnotation) })
 }
 
@@ -194,10 +193,10 @@ func (f failing) Run(ctx context.Context) error {
 	return errors.New("a test fails")
 }
 
-// TestFailedWorkIsNotForgotten has work fail after it may have written: the next attempt is not
-// told that nobody could, and what the Lease is left with says nothing of last writes.
+// TestFailedWorkIsNotForgotten makes work fail after it may have written. Work.Unheld must not be
+// set for the next attempt, and the Lease must not record last writes.
 func TestFailedWorkIsNotForgotten(t *testing.T) {
-	inBubble(t, 1, func(t *testing.T, s *world) {
+	inBubble(t, 1, func(t *testing.T, s *testFleet) {
 		id := shard.ID{Ring: "namespaces", Name: "00"}
 		failed := false
 		var unheld []bool
@@ -215,14 +214,14 @@ func TestFailedWorkIsNotForgotten(t *testing.T) {
 		pass(time.Minute)
 		s.allHeld("a")
 		if !slices.Equal(unheld, []bool{true, false}) {
-			t.Errorf("attempts were told since when nobody could write: %v, want the first alone", unheld)
+			t.Errorf("attempts had Unheld set: %v, want only the first", unheld)
 		}
 		a.stop()
 		<-a.ended
 		for _, proc := range s.plan.Shards() {
 			_, left := s.store.Get(leaseapi.ShardLease("flotilla", proc.ID)).Annotations[election.WritesAnnotation]
 			if left == (proc.ID == id) {
-				t.Errorf("%s is left with what was written last: %t", proc.ID, left)
+				t.Errorf("%s: the Lease records last writes: %t", proc.ID, left)
 			}
 		}
 	})

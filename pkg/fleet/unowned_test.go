@@ -9,8 +9,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// acquisition returns the last acquisition of a shard that ran, as the members have said.
-func (s *world) acquisition(id shard.ID) Acquisition {
+// acquisition returns the last acquisition of a shard that was reported as running.
+func (s *testFleet) acquisition(id shard.ID) Acquisition {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -19,7 +19,7 @@ func (s *world) acquisition(id shard.ID) Acquisition {
 			return *e.Acquisition
 		}
 	}
-	s.t.Fatalf("%s was never said to run", id)
+	s.t.Fatalf("%s was never reported as running", id)
 	return Acquisition{}
 }
 
@@ -31,26 +31,26 @@ func within(t *testing.T, what string, d, want time.Duration) {
 	}
 }
 
-// TestUnownedCountsFromTheClosedFence has work go on behind a closed fence before the shard is
-// released: that is as long as the user waits, and nobody can write.
+// TestUnownedCountsFromTheClosedFence makes work go on behind a closed fence before the shard is
+// released. The unowned time must include this: nobody can write, and the user waits.
 func TestUnownedCountsFromTheClosedFence(t *testing.T) {
 	const linger = 12 * time.Second
 	id := shard.ID{Ring: "namespaces", Name: "00"}
 	lease := leaseapi.ShardLease("flotilla", id)
 	for name, tc := range map[string]struct {
-		move       func(s *world, a *wedgedProcess)
+		move       func(s *testFleet, a *wedgedProcess)
 		successors []shard.ID
 		why        Reason
 	}{
-		"drained": {func(s *world, _ *wedgedProcess) { s.drain("a", "x"); s.drain("b", "") }, []shard.ID{id}, ReasonRebalance},
-		"stopped": {func(s *world, a *wedgedProcess) { s.drain("b", ""); a.stop() }, []shard.ID{id}, ReasonLeaving},
-		"another plan": {func(s *world, _ *wedgedProcess) {
+		"drained": {func(s *testFleet, _ *wedgedProcess) { s.drain("a", "x"); s.drain("b", "") }, []shard.ID{id}, ReasonRebalance},
+		"stopped": {func(s *testFleet, a *wedgedProcess) { s.drain("b", ""); a.stop() }, []shard.ID{id}, ReasonLeaving},
+		"another plan": {func(s *testFleet, _ *wedgedProcess) {
 			s.drain("b", "")
 			s.apply(s.next(func(r *shard.Ring) { split(r, 0) }))
 		}, []shard.ID{{Ring: "namespaces", Name: "g2-00"}, {Ring: "namespaces", Name: "00b"}}, ReasonPlan},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 2, func(t *testing.T, s *world) {
+			inBubble(t, 2, func(t *testing.T, s *testFleet) {
 				a := s.launchWedged("a", id, func(*Config) {})
 				pass(20 * time.Second)
 				s.launch("b", nil)
@@ -70,7 +70,7 @@ func TestUnownedCountsFromTheClosedFence(t *testing.T) {
 				}
 				pass(time.Until(draining.Add(linger)))
 				if stopped := election.RecordFrom(s.store.Get(lease)).Stopped(); stopped > 7*time.Second || stopped < 5*time.Second {
-					t.Errorf("the Lease says that nobody could write for %v, want what it was at the last renewal: 5 s to 7 s", stopped)
+					t.Errorf("the Lease says that nobody could write for %v, want 5 s to 7 s, as at the last renewal", stopped)
 				}
 				a.free()
 				pass(20 * time.Second)
@@ -94,11 +94,10 @@ func TestUnownedCountsFromTheClosedFence(t *testing.T) {
 	}
 }
 
-// TestUnownedOfAProcessThatHadToEnd has the process of a drain that does not end killed, as Exit
-// does.
+// TestUnownedOfAProcessThatHadToEnd kills the process of a drain that does not end, as Exit does.
 func TestUnownedOfAProcessThatHadToEnd(t *testing.T) {
 	id := shard.ID{Ring: "namespaces", Name: "00"}
-	inBubble(t, 2, func(t *testing.T, s *world) {
+	inBubble(t, 2, func(t *testing.T, s *testFleet) {
 		a := s.launchWedged("a", id, func(c *Config) {})
 		pass(20 * time.Second)
 		s.launch("b", nil)
@@ -115,7 +114,7 @@ func TestUnownedOfAProcessThatHadToEnd(t *testing.T) {
 			t.Errorf("%s came by %s/%s from %s, want %s/%s from %s", id, got.How, got.Reason, got.From, HowTakeover, ReasonOverdue, a.Incarnation())
 		}
 		// A lease duration after its last renewal, which came up to a retry period before it died,
-		// and what was before.
+		// plus the time before that in which it could not write.
 		if got.Unowned < 20*time.Second || got.Unowned > 26*time.Second {
 			t.Errorf("unowned for %v, want 20 s to 26 s", got.Unowned)
 		}

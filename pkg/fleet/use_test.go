@@ -9,10 +9,10 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// TestMemberSaysWhatItUses again and again, and a process that does not say leaves nothing of the
-// one before it.
+// TestMemberSaysWhatItUses checks that a member publishes its use repeatedly, and that a process
+// without Use leaves nothing of its predecessor.
 func TestMemberSaysWhatItUses(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *world) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		queued := int64(0)
 		a := s.launch("a", func(c *Config) {
 			c.Use = func() leaseapi.Use {
@@ -35,12 +35,13 @@ func TestMemberSaysWhatItUses(t *testing.T) {
 		s.launch("a", nil)
 		pass(time.Minute)
 		if text := said(); text != "" {
-			t.Errorf("of the process before, %q is left", text)
+			t.Errorf("%q is left from the process before", text)
 		}
 	})
 }
 
-// TestUseMovesNoShard: what a member says of its use wakes nobody who decides where shards are.
+// TestUseMovesNoShard checks that a change of a member's published use wakes nobody who decides
+// where shards are.
 func TestUseMovesNoShard(t *testing.T) {
 	said := func(use, state string) election.Observation {
 		o := election.Observation{Exists: true}
@@ -63,6 +64,6 @@ func TestUseMovesNoShard(t *testing.T) {
 	before := said("1/2", "active")
 	leaseapi.MayMoveShards(before, said("", ""))
 	if before.Annotations[leaseapi.UseAnnotation] != "1/2" {
-		t.Error("what is compared is changed")
+		t.Error("MayMoveShards has changed its argument")
 	}
 }

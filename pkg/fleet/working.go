@@ -24,27 +24,25 @@ import (
 type working struct {
 	*shardRunner
 	claim *election.Claim
-	// found are the Leases that concern the shard, as they were seen last.
+	// found are the Leases that concern the shard, as last seen.
 	found others
-	// predecessors are the terms of those that had to be released first, by their Leases' names,
-	// and dead those whose holder has died since.
+	// predecessors has the terms of the predecessors that had to be released first, by Lease name.
+	// dead are those whose holder has died since.
 	predecessors map[string]int32
 	dead         []election.Observation
-	// waited is when the wait for those began, with everything prepared; zero before.
+	// waited is when the wait for predecessors began, with everything prepared; zero before.
 	waited time.Time
-	// hand is the instance that is to run; nil if there is none.
+	// hand is the instance to run next; nil if there is none.
 	hand *preparation
 	// shared is as in fence.Writes.
 	shared bool
-	// begun is set once it has been said from what caches the work begins, failed once it could not
-	// be started.
+	// begun is set once EventBegun was reported, failed once the work could not be started.
 	begun, failed bool
 	backoff       wait.Backoff
 }
 
-// work runs the shard for one term. Work that cannot be started is tried again while
-// the claim holds: another member would hardly fare better, and the shard's failing
-// is reported by its health check.
+// work runs the shard for one term. If the work cannot be started, work tries again while the claim
+// holds: another member would hardly fare better, and the shard's health check reports the failure.
 func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx),
 		"ring", r.shard.Ring, "shard", r.shard.Name, "term", claim.Term())
@@ -110,7 +108,7 @@ func (w *working) look(ctx context.Context) bool {
 	claim := w.claim
 	found, err := w.member.look(ctx, w.shardRunner)
 	w.term.succeedDead(found.dead)
-	// Even if the shard may not run here: whoever has it next finds that it was released.
+	// Fence even if the shard may not run here: the next holder will see it as released.
 	fenced := w.fenceOff(ctx, claim, append(found.dead, claim.Before()))
 	if err != nil && ctx.Err() == nil {
 		w.refuse(claim.Term(), err)
@@ -133,8 +131,8 @@ func (w *working) note(rivals []election.Observation) {
 	}
 }
 
-// judge takes what has been prepared in hand, if it is fit for the claim: its caches have seen all
-// that the last holder wrote.
+// judge takes the prepared instance in hand if it is fit for the claim: if its caches have seen
+// everything that the last holder wrote.
 func (w *working) judge(ctx context.Context) bool {
 	p, began := w.now.Load().prepared, w.member.config.Clock.Now()
 	err := w.fresh(ctx, p)
@@ -142,14 +140,14 @@ func (w *working) judge(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	p.cancel() // It is full.
+	p.cancel() // Filling has ended.
 	w.hand = p
 	return true
 }
 
-// fresh returns nil once the caches of p have seen every write of the last holder. They
-// have seen those of the holders before it if the preparation began within its term. Where
-// nobody says what was written last, the caches are held against the present instead.
+// fresh returns nil once the caches of p have seen every write of the last holder. They have seen
+// the writes of earlier holders if the preparation began within the last holder's term. If nobody
+// recorded the last writes, fresh checks the caches against the present instead.
 func (w *working) fresh(ctx context.Context, p *preparation) error {
 	claim := w.claim
 	writes, left := claim.Before().Writes()
@@ -196,15 +194,15 @@ func (w *working) fresh(ctx context.Context, p *preparation) error {
 
 var errNotPrepared = errors.New("nothing was prepared")
 
-// begin says from what caches the work is about to begin.
+// begin reports from which caches the work is about to begin.
 func (w *working) begin(took time.Duration, cold error) {
 	w.begun = true
 	w.term.warm(took, cold)
 	w.report(election.Event{Type: EventBegun, Term: w.claim.Term(), Duration: took, Err: cold})
 }
 
-// prepare builds and warms an instance while live Leases of other shards cover some of the shard:
-// those of an older plan generation. It returns false if the work is to stop.
+// prepare builds and warms an instance while live Leases of an older plan generation cover some of
+// the shard. It returns false if the work should stop.
 func (w *working) prepare(ctx context.Context) bool {
 	klog.FromContext(ctx).V(1).Info("Waiting for the shard's predecessors",
 		"leases", names(w.found.rivals))
@@ -217,8 +215,8 @@ func (w *working) prepare(ctx context.Context) bool {
 	return true
 }
 
-// await waits until the predecessors have gone, and looks again. The Lease says that everything is
-// prepared, so that their holders drain. It returns false if the shard may not run any more.
+// await waits until the predecessors are gone, and looks again. Meanwhile the Lease says that
+// everything is prepared, so that their holders drain. It returns false if the shard may not run.
 func (w *working) await(ctx context.Context) bool {
 	if w.waited.IsZero() {
 		w.waited = w.member.config.Clock.Now()
@@ -237,8 +235,8 @@ func (w *working) await(ctx context.Context) bool {
 	return true
 }
 
-// join fences the predecessors who died, and finds out whether what is in hand has seen what all of
-// them wrote last.
+// join fences the predecessors' holders who died. It reports whether the instance in hand has seen
+// the last writes of all predecessors.
 func (w *working) join(ctx context.Context) bool {
 	released := w.member.config.Clock.Now()
 	var gone []election.Observation
@@ -246,7 +244,7 @@ func (w *working) join(ctx context.Context) bool {
 		gone = append(gone, w.member.observer.Get(name))
 	}
 	w.term.succeed(gone, w.waited, released)
-	// All of them, even if what is prepared turns out to be of no use.
+	// Fence all of them, even if what is prepared turns out to be of no use.
 	if !w.fenceOff(ctx, w.claim, w.dead) {
 		return false
 	}
@@ -267,7 +265,7 @@ func (w *working) build(ctx context.Context) error {
 	if !w.failed && len(w.predecessors) == 0 {
 		unheld = w.unheldAtClaim(w.claim)
 	}
-	// A fence of its own for each attempt: what an earlier one may have left behind has no way to
+	// Each attempt gets a fence of its own, so that leftovers of an earlier one have no way to
 	// write.
 	p, err := w.newPreparation()
 	if err != nil {
@@ -281,11 +279,10 @@ func (w *working) build(ctx context.Context) error {
 	return nil
 }
 
-// attempted returns how long to wait before the work is tried again, and whether it could not be
-// started.
+// attempted returns how long to wait before the next attempt, and whether this one failed.
 func (w *working) attempted(ctx context.Context, err error) (time.Duration, bool) {
 	if w.failed {
-		w.setWrites(nil) // what became of those of the other attempt is not known
+		w.setWrites(nil) // the outcome of the other attempt's writes is unknown
 	}
 	if err == nil {
 		return 0, false
@@ -299,8 +296,9 @@ func (w *working) attempted(ctx context.Context, err error) (time.Duration, bool
 	return pause, true
 }
 
-// runInHand opens the fence of what is in hand and runs it until ctx ends, or returns why it could
-// not be started. It returns once the fence is closed and all of it has ended.
+// runInHand opens the fence of the instance in hand and runs it until ctx ends. It returns an error
+// if the instance could not be started. It returns once the fence is closed and all of the work has
+// ended.
 func (w *working) runInHand(ctx context.Context) error {
 	m, claim, p := w.member, w.claim, w.hand
 	w.hand = nil
@@ -310,7 +308,7 @@ func (w *working) runInHand(ctx context.Context) error {
 	p.fence.Open(claim)
 	if !claim.Valid(m.config.Clock.Now()) {
 		p.discard()
-		return nil // suspended meanwhile, and the claimant is about to notice
+		return nil // the process was suspended, and the claimant is about to notice
 	}
 	defer context.AfterFunc(claim.Context(), p.closeFence)()
 	instance := p.instance
@@ -335,7 +333,7 @@ func (w *working) runInHand(ctx context.Context) error {
 	return err
 }
 
-// setWrites records what the work has written last; nil if that is not known.
+// setWrites records the last writes of the work; nil if unknown.
 func (r *shardRunner) setWrites(writes *fence.Writes) {
 	r.update(func(now *standing) { now.writes = writes })
 }
@@ -355,7 +353,7 @@ func (w *working) boundDrain(ctx context.Context, p *preparation) {
 		w.term.overrun(w.claim.Term())
 		p.closeFence()
 		if w.claim.Context().Err() == nil {
-			w.claimant.Touch() // the Lease says so
+			w.claimant.Touch() // to publish it on the Lease
 			left := w.member.overtime()
 			w.report(election.Event{Type: EventOverdue, Term: w.claim.Term(), Duration: left})
 		}

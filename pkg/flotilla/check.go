@@ -257,7 +257,7 @@ func (h *half) work(now time.Time) fleet.Work {
 	}
 }
 
-// giveUp ends what was built but not run.
+// giveUp closes what was built but not run.
 func (h *half) giveUp() {
 	if h.instance != nil {
 		h.instance.Close()

@@ -20,7 +20,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// sends returns a Build whose controller sends what requests returns, and then says that it has.
+// sends returns a Build whose controller sends the requests, and then reports that it has.
 func sends(sent chan<- *Shard, requests func(*Shard) []string) Build {
 	return func(_ context.Context, s *Shard) (Runnable, error) {
 		client, err := rest.HTTPClientFor(s.Config())
@@ -54,7 +54,7 @@ func send(ctx context.Context, client *http.Client, request string) error {
 	return resp.Body.Close()
 }
 
-// halvesOf returns a namespace of either half.
+// halvesOf returns a namespace of each half.
 func halvesOf(t *testing.T) (names [2]string) {
 	t.Helper()
 	ranges, err := shard.EqualRanges(2)
@@ -75,7 +75,7 @@ func halvesOf(t *testing.T) (names [2]string) {
 	return names
 }
 
-// checked is a fleet whose API server answers everything with nothing.
+// checked returns a fleet whose API server answers every request with an empty object.
 func checked(t *testing.T, build Build, change ...func(*Options)) *Fleet {
 	t.Helper()
 	f := newFleet(t, func(o *Options) {
@@ -88,13 +88,13 @@ func checked(t *testing.T, build Build, change ...func(*Options)) *Fleet {
 	return f
 }
 
-// TestCheckReportsWhatIsOutside has a controller in each half send requests to both.
+// TestCheckReportsWhatIsOutside has a controller in each half send requests to both halves.
 func TestCheckReportsWhatIsOutside(t *testing.T) {
 	names := halvesOf(t)
 	sent := make(chan *Shard)
 	told := make(chan Access, 100)
 	f := checked(t, sends(sent, func(s *Shard) []string {
-		if !s.Owns(names[0]) { // the second half does nothing but what is its own
+		if !s.Owns(names[0]) { // the second half stays within its range
 			return []string{"PUT /api/v1/namespaces/" + names[1] + "/configmaps/a"}
 		}
 		foreign := "/api/v1/namespaces/" + names[1]
@@ -153,13 +153,13 @@ func TestCheckReportsWhatIsOutside(t *testing.T) {
 		t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	if len(told) < 8 {
-		t.Errorf("Options.Outside was told of %d requests, want all", len(told))
+		t.Errorf("Options.Outside received %d requests, want all", len(told))
 	}
 	if report.Err(nil) == nil || report.Err(func(f Finding) bool { return !f.Writes() }) == nil {
-		t.Error("the report has nothing against writes outside")
+		t.Error("the report accepts writes outside the range")
 	}
 	if err := report.Err(func(Finding) bool { return true }); err != nil {
-		t.Errorf("all is allowed, but %v", err)
+		t.Errorf("everything is allowed, but the error is %v", err)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestCheckNamesTheHalfThatHasDoneNothing(t *testing.T) {
 	}
 }
 
-// TestCheckRefusesWritesBeforeTheShardIsOwned has a Build that writes.
+// TestCheckRefusesWritesBeforeTheShardIsOwned uses a Build that writes.
 func TestCheckRefusesWritesBeforeTheShardIsOwned(t *testing.T) {
 	f := checked(t, func(ctx context.Context, s *Shard) (Runnable, error) {
 		client, err := rest.HTTPClientFor(s.Config())
@@ -189,7 +189,7 @@ func TestCheckRefusesWritesBeforeTheShardIsOwned(t *testing.T) {
 			return nil, err
 		}
 		if s.Term() != 0 {
-			t.Error("there is a term before the shard is owned")
+			t.Error("Term is not 0 before the shard is owned")
 		}
 		return nil, send(ctx, client, "POST /api/v1/namespaces/a/configmaps")
 	})
@@ -202,7 +202,7 @@ func TestCheckRefusesWritesBeforeTheShardIsOwned(t *testing.T) {
 	}
 }
 
-// TestCheckEndsIfWorkDoesNotReturn has work end its goroutine, as t.Fatal does, and panic.
+// TestCheckEndsIfWorkDoesNotReturn uses work that ends its goroutine, as t.Fatal does, or panics.
 func TestCheckEndsIfWorkDoesNotReturn(t *testing.T) {
 	for how, leave := range map[string]func(){
 		"Goexit": runtime.Goexit, "panic": func() { panic("no") },
@@ -242,7 +242,7 @@ func TestCheckEndsIfWorkDoesNotReturn(t *testing.T) {
 	}
 }
 
-// closable is a Runnable that says when it is closed.
+// closable is a Runnable that records that it was closed.
 type closable struct {
 	RunnableFunc
 	closed *atomic.Int32
@@ -250,9 +250,9 @@ type closable struct {
 
 func (c closable) Close() { c.closed.Add(1) }
 
-// TestCheckEndsIfABuildDoesNotReturn has the second controller of the second half end its
-// goroutine, as t.Fatal does, and panic: what was built before it is closed, and so are both
-// halves.
+// TestCheckEndsIfABuildDoesNotReturn makes the second controller of the second half end its
+// goroutine, as t.Fatal does, or panic. Everything that was built before must be closed, and so
+// must both halves.
 func TestCheckEndsIfABuildDoesNotReturn(t *testing.T) {
 	for how, leave := range map[string]func(){
 		"Goexit": runtime.Goexit, "panic": func() { panic("no") },
@@ -292,7 +292,7 @@ func TestCheckEndsIfABuildDoesNotReturn(t *testing.T) {
 	}
 }
 
-// hangs is a transport that answers writes with the end of their contexts.
+// hangs is a transport that answers writes only when their contexts end.
 type hangs struct{ sent chan struct{} }
 
 func (h hangs) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -304,7 +304,7 @@ func (h hangs) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, req.Context().Err()
 }
 
-// TestCheckCutsOffWrites has a controller that goes on writing when it should have returned.
+// TestCheckCutsOffWrites uses a controller that goes on writing when it should have returned.
 func TestCheckCutsOffWrites(t *testing.T) {
 	sent, outcomes := make(chan struct{}), make(chan error, 2)
 	f := checked(t, func(_ context.Context, s *Shard) (Runnable, error) {
@@ -332,7 +332,7 @@ func TestCheckCutsOffWrites(t *testing.T) {
 	}
 }
 
-// TestCheckSeesReading has a controller read what is not its own through the configuration for
+// TestCheckSeesReading has a controller read foreign objects through the configuration for
 // informers.
 func TestCheckSeesReading(t *testing.T) {
 	names, sent := halvesOf(t), make(chan *Shard)
@@ -354,7 +354,7 @@ func TestCheckSeesReading(t *testing.T) {
 	}
 }
 
-// TestCheckNamesWhatDoesNotReturn has a controller that does not end with its context.
+// TestCheckNamesWhatDoesNotReturn uses a controller that does not end with its context.
 func TestCheckNamesWhatDoesNotReturn(t *testing.T) {
 	release := make(chan struct{})
 	closed := make(chan (<-chan struct{}), 2)
@@ -371,7 +371,7 @@ func TestCheckNamesWhatDoesNotReturn(t *testing.T) {
 	close(release)
 }
 
-// TestCheckEndsWithTheControllers has a controller that fails, and one fleet without any.
+// TestCheckEndsWithTheControllers uses a controller that fails, and a fleet without controllers.
 func TestCheckEndsWithTheControllers(t *testing.T) {
 	failed := errors.New("no cloud")
 	f := checked(t, func(context.Context, *Shard) (Runnable, error) {
@@ -388,11 +388,11 @@ func TestCheckEndsWithTheControllers(t *testing.T) {
 		t.Error("no error without controllers")
 	}
 	if err := f.Ready(); !errors.Is(err, errNotRun) {
-		t.Errorf("after a check the fleet says %v", err)
+		t.Errorf("after a check the error is %v", err)
 	}
 }
 
-// TestReportsPointToSectionsOfTheGuide holds that the sections are there.
+// TestReportsPointToSectionsOfTheGuide checks that the sections exist.
 func TestReportsPointToSectionsOfTheGuide(t *testing.T) {
 	guide, err := os.ReadFile("../../docs/library.md")
 	if err != nil {
@@ -406,7 +406,7 @@ func TestReportsPointToSectionsOfTheGuide(t *testing.T) {
 	}
 	for _, link := range []string{musts, steps, holds} {
 		if !sections[link] {
-			t.Errorf("%s: there is no such section, but %v", link, sections)
+			t.Errorf("%s: no such section, only %v", link, sections)
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// What is not said has a default. A fleet of ten members or more has more ranges, and one for a
-// test waits for nothing.
+// Options that are not set have defaults. A fleet of ten members or more has more ranges, and one
+// in a test waits for nothing.
 func ExampleOptions() {
 	large := flotilla.Options{
 		Fleet: "certs", Namespace: "certs", Member: "certs-0", Ranges: 4 * flotilla.DefaultRanges,
@@ -38,7 +38,7 @@ func ExampleOptions() {
 	// 5s 4
 }
 
-// A program's own flag, by which 0 turns the planner off.
+// A program's own flag whose value 0 turns the planner off.
 func ExampleOrNever() {
 	interval := flag.Duration("replan-interval", flotilla.DefaultReplanInterval, "0 for never")
 	options := flotilla.Options{ReplanInterval: flotilla.OrNever(*interval)}
@@ -55,7 +55,7 @@ func Example_shards() {
 	// cluster/webhook-ca
 }
 
-// What this process owns, for a page of its own.
+// The shards that this process owns, for a page of the program's own.
 func ExampleFleet_Member() {
 	f, err := flotilla.New(&rest.Config{Host: "https://127.0.0.1:6443"}, flotilla.Options{
 		Fleet: "certs", Namespace: "certs", Member: "certs-0",
@@ -83,7 +83,7 @@ func ExampleFleet_Check() {
 		}
 		f.Namespaced("issuer", newIssuer)
 		report, err := f.Check(ctx, func(ctx context.Context) error {
-			// Make objects in several namespaces, and wait until the controller has dealt with
+			// Create objects in several namespaces, and wait until the controller has dealt with
 			// them.
 			return issueSomeCertificates(ctx, "alpha", "omega")
 		})
@@ -97,7 +97,7 @@ func ExampleFleet_Check() {
 
 func issueSomeCertificates(context.Context, ...string) error { return nil }
 
-// What a report reads like.
+// A report as text.
 func ExampleReport() {
 	report := flotilla.Report{
 		Findings: []flotilla.Finding{{
@@ -141,7 +141,7 @@ func ExampleReport_Err() {
 	// See docs/library.md#what-must-be-true-of-your-controller
 }
 
-// A program in which requests outside of the range are logged, as long as it runs.
+// A program that logs requests outside of the range as long as it runs.
 func ExampleAccess() {
 	options := flotilla.Options{Fleet: "certs", Namespace: "certs", Member: "certs-0"}
 	options.Outside = func(a flotilla.Access) {
@@ -162,9 +162,9 @@ func ExampleRunnableFunc() {
 		for {
 			select {
 			case <-ticker.C:
-				// Look, and do what is to be done.
+				// Look, and do what is necessary.
 			case <-ctx.Done():
-				return nil // all that was started has ended
+				return nil // everything that was started has ended
 			}
 		}
 	})

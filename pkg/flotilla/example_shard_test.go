@@ -22,7 +22,7 @@ import (
 
 var secrets = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 
-// What a controller needs beside its Shard is in the function that returns its Build.
+// The function that returns a Build takes what the controller needs besides its Shard.
 func ExampleBuild() {
 	every := func(interval time.Duration) flotilla.Build {
 		return func(ctx context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
@@ -72,7 +72,7 @@ func ExampleWarmer() {
 	// Output: <nil> 1
 }
 
-// A queue is shut down though the controller was never run.
+// A queue is shut down even if the controller never ran.
 func ExampleCloser() {
 	controller := &rates{queue: workqueue.NewTyped[string]()}
 	var closer flotilla.Closer = controller
@@ -81,8 +81,7 @@ func ExampleCloser() {
 	// Output: true
 }
 
-// Work that comes from elsewhere, and not from the shard's informers, is told apart by its
-// namespace.
+// Work that comes from elsewhere than the shard's informers is assigned by its namespace.
 func ExampleShard_Owns() {
 	_ = func(ctx context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
 		logger := klog.FromContext(ctx)
@@ -100,7 +99,7 @@ func ExampleShard_Owns() {
 
 func messages(context.Context) []string { return nil }
 
-// A store that is no API server refuses an owner that is behind: it compares the term, which grows
+// A store other than an API server refuses an outdated owner: it compares the term, which grows
 // with every owner of the shard.
 func ExampleShard_Term() {
 	_ = func(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
@@ -121,7 +120,7 @@ func ExampleShard_Term() {
 	}
 }
 
-// What works in the background, out of reach of Run's context, ends at the latest with the claim.
+// Background work that does not see the end of Run's context ends with the claim at the latest.
 func ExampleShard_Closed() {
 	_ = func(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -140,7 +139,7 @@ func ExampleShard_Closed() {
 func archive(context.Context) {}
 
 // An informer of a type or a selection that the usual accessors do not have. It reads through
-// Reading, since all shards of the process read through it together.
+// Reading, because all shards of the process share it.
 func ExampleShard_Reading() {
 	_ = func(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
 		client, err := kubernetes.NewForConfig(s.Reading())
@@ -165,7 +164,7 @@ func ExampleShard_Reading() {
 	}
 }
 
-// Informers of the kinds of client-go, of unstructured objects, and of metadata alone.
+// Informers of client-go's kinds, of unstructured objects, and of metadata alone.
 func ExampleShard_Informers() {
 	_ = func(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
 		pods := s.Informers().Core().V1().Pods().Lister()

@@ -18,8 +18,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// A program with a controller of namespaced objects, one instance of which runs on each range, and
-// one of which there is one in the fleet.
+// A program with a controller of namespaced objects, of which one instance runs on each range, and
+// a controller of which one instance runs in the fleet.
 func Example() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -29,7 +29,7 @@ func Example() {
 	}
 	f, err := flotilla.New(config, flotilla.Options{
 		Fleet: "certs", Namespace: "certs", Member: os.Getenv("POD_NAME"),
-		LeaderLocks: []string{"certs-leader"}, // the Lease of the leader election that there was before
+		LeaderLocks: []string{"certs-leader"}, // the Lease of the previous leader election
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -47,7 +47,7 @@ func newIssuer(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) 
 	if err != nil {
 		return nil, err
 	}
-	secrets := s.Informers().Core().V1().Secrets() // those of the range
+	secrets := s.Informers().Core().V1().Secrets() // the Secrets of the range
 	_, err = secrets.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{ /* ... */ })
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func newWebhookCA(context.Context, *flotilla.Shard) (flotilla.Runnable, error) {
 }
 
 // A program that builds whole shards, such as kube-controller-manager's fleet: two controllers that
-// share what they have in memory, on each of two ranges.
+// share memory, on each of two ranges.
 func ExampleFleet_Shards() {
 	f, err := flotilla.New(&rest.Config{Host: "https://127.0.0.1:6443"}, flotilla.Options{
 		Fleet: "certs", Namespace: "certs", Member: "certs-0",
@@ -117,7 +117,7 @@ func ExampleFleet_Ready() {
 	// Output: the fleet has not been run yet
 }
 
-// A writer to something that is not Kubernetes, such as a cloud, is fenced as well.
+// Writes to something other than Kubernetes, such as a cloud, are fenced too.
 func ExampleShard_Wrap() {
 	_ = func(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
 		cloud := &http.Client{Transport: s.Wrap(http.DefaultTransport)}
@@ -126,7 +126,7 @@ func ExampleShard_Wrap() {
 			if err != nil {
 				return err
 			}
-			resp, err := cloud.Do(req) // an error that is fence.ErrRefused once the shard has gone
+			resp, err := cloud.Do(req) // fence.ErrRefused once the shard is gone
 			if err != nil {
 				return err
 			}

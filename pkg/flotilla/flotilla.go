@@ -48,7 +48,7 @@ type Warmer interface {
 	Warm(ctx context.Context) error
 }
 
-// Closer is a Runnable that needs a call when it is given up without having been run.
+// Closer is a Runnable that needs a call when it is discarded without having run.
 type Closer interface {
 	// Close returns once everything that the controller started has ended.
 	Close()
@@ -77,7 +77,7 @@ type controller struct {
 	limiter flowcontrol.RateLimiter
 }
 
-// New returns a fleet that does nothing yet, and does not contact the API server. The error names
+// New returns a fleet that has not started and has not contacted the API server. The error names
 // each field that is out of bounds. Clients of the fleet and of its controllers are made from
 // config: their User-Agents begin with its User-Agent, and its QPS and Burst limit each controller.
 func New(config *rest.Config, options Options) (*Fleet, error) {
@@ -176,7 +176,7 @@ func (f *Fleet) toRun() (Shards, error) {
 }
 
 // Run runs the controllers of the shards that the fleet gives to this member, until ctx ends. Then
-// it hands them over and returns nil. The error says why the process can no longer be a member: end
+// it hands them over and returns nil. The error says why the process cannot go on as a member: end
 // it and start it again.
 func (f *Fleet) Run(ctx context.Context) error {
 	if f.Member() == nil {

@@ -125,10 +125,10 @@ func TestAFleetRunsOnceAndWithControllers(t *testing.T) {
 		t.Error("there is no member")
 	}
 	if err := f.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "before") {
-		t.Errorf("of a second run the error is %v", err)
+		t.Errorf("the second Run returned %v", err)
 	}
 	if !panics(func() { f.Namespaced("late", nothing) }) {
-		t.Error("a controller that comes after Run does not panic")
+		t.Error("adding a controller after Run does not panic")
 	}
 }
 
@@ -171,8 +171,8 @@ func TestAPlanOfOneScopeAlone(t *testing.T) {
 	}
 }
 
-// TestANewControllerBeginsByItself has a program that comes to have one more controller, of either
-// scope: the plan follows once all members have it.
+// TestANewControllerBeginsByItself adds one controller of each scope to a program: the plan follows
+// once all members have it.
 func TestANewControllerBeginsByItself(t *testing.T) {
 	old := newFleet(t, func(o *Options) { o.Version = "v1.0.0" })
 	old.Namespaced("issuer", nothing)
@@ -180,20 +180,20 @@ func TestANewControllerBeginsByItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	young := newFleet(t, func(o *Options) { o.Version = "v1.1.0" })
-	young.Namespaced("issuer", nothing)
-	young.Namespaced("certificate", nothing)
-	young.Singleton("webhook-ca", nothing)
-	next, changes, err := young.catalogue().Adapt(plan, nil, nil)
+	newer := newFleet(t, func(o *Options) { o.Version = "v1.1.0" })
+	newer.Namespaced("issuer", nothing)
+	newer.Namespaced("certificate", nothing)
+	newer.Singleton("webhook-ca", nothing)
+	next, changes, err := newer.catalogue().Adapt(plan, nil, nil)
 	if err != nil || len(changes) != 2 {
 		t.Fatalf("changes are %v, %v; want two", changes, err)
 	}
 	ring, _ := next.Ring(NamespacesRing)
 	cluster, _ := next.Ring(ClusterRing)
 	if !slices.Contains(ring.Controllers, "certificate") || len(cluster.Shards) != 1 {
-		t.Errorf("the plan that follows is %+v", next)
+		t.Errorf("the next plan is %+v", next)
 	}
-	if err := old.catalogue().Fits(&plan, next, []skew.Known{young.catalogue().Known()}); err != nil {
+	if err := old.catalogue().Fits(&plan, next, []skew.Known{newer.catalogue().Known()}); err != nil {
 		t.Errorf("the old program cannot work by it: %v", err)
 	}
 }
@@ -222,12 +222,12 @@ func TestTarget(t *testing.T) {
 			of.namespace = "none"
 		}
 		if of.namespace != want {
-			t.Errorf("%s is about namespace %q, want %q", path, of.namespace, want)
+			t.Errorf("%s has namespace %q, want %q", path, of.namespace, want)
 		}
 	}
 }
 
-// shardOf returns a shard of one half of the keyspace, and a namespace of either half.
+// shardOf returns a shard of one half of the keyspace, and a namespace of each half.
 func shardOf(t *testing.T, f *Fleet) (s *Shard, mine, foreign string) {
 	t.Helper()
 	ranges, err := shard.EqualRanges(2)
@@ -267,7 +267,7 @@ func TestOwns(t *testing.T) {
 	}
 }
 
-// answers is a transport that answers everything.
+// answers is a transport that answers every request.
 type answers struct{}
 
 func (answers) RoundTrip(*http.Request) (*http.Response, error) {
@@ -293,7 +293,7 @@ func TestAccessesOutsideAreTold(t *testing.T) {
 		_ = resp.Body.Close()
 	}
 	if len(told) != 2 || told[0].Namespace != foreign || told[1].Namespace != "" || !told[0].Writes() {
-		t.Errorf("told of %+v, want of %s and of nodes", told, foreign)
+		t.Errorf("Outside received %+v, want %s and nodes", told, foreign)
 	}
 }
 
@@ -367,7 +367,7 @@ func TestWhoHasNothingToDoKeepsTheShard(t *testing.T) {
 		t.Error(err)
 	}
 	if running.Load() > 1 {
-		t.Errorf("said %d times that it runs", running.Load())
+		t.Errorf("Running was called %d times", running.Load())
 	}
 }
 
@@ -391,11 +391,11 @@ func TestWhatIsBuiltInVainIsClosed(t *testing.T) {
 	}
 	none := func(context.Context, *Shard) (Runnable, error) { return nil, nil }
 	if _, _, err := buildOf(t, none); err == nil {
-		t.Error("a function that returns no controller is no error")
+		t.Error("a Build that returns nil causes no error")
 	}
 }
 
-// warmer is warm, or not.
+// warmer is a Runnable whose Warm succeeds or fails.
 type warmer struct {
 	RunnableFunc
 	err error
@@ -403,7 +403,7 @@ type warmer struct {
 
 func (w warmer) Warm(context.Context) error { return w.err }
 
-// filling is a Warmer whose caches are full once it is told so.
+// filling is a Warmer whose caches are full once the test says so.
 type filling struct{ full chan struct{} }
 
 func (f filling) Run(ctx context.Context) error { <-ctx.Done(); return nil }
@@ -417,7 +417,7 @@ func (f filling) Warm(ctx context.Context) error {
 	}
 }
 
-// TestAColdShardRunsOnceItsCachesAreFull has nothing prepared, as after a crash.
+// TestAColdShardRunsOnceItsCachesAreFull runs an instance that was not prepared, as after a crash.
 func TestAColdShardRunsOnceItsCachesAreFull(t *testing.T) {
 	for _, fills := range []bool{false, true} {
 		full := make(chan struct{})
@@ -439,7 +439,7 @@ func TestAColdShardRunsOnceItsCachesAreFull(t *testing.T) {
 			t.Error(err)
 		}
 		if !fills && running.Load() != 0 {
-			t.Error("it said that it runs though its caches were never full")
+			t.Error("Running was called although the caches were never full")
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/informer"
 )
 
-// instance is the controllers of one shard.
+// instance has the controllers of one shard.
 type instance struct {
 	work      fleet.Work
 	informers *informer.Factory

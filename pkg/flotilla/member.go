@@ -15,7 +15,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/metrics"
 )
 
-// newMember makes the member that runs the shards. end ends what was started for it.
+// newMember makes the member that runs the shards. end ends everything that was started for it.
 func (f *Fleet) newMember(
 	logger klog.Logger, shards Shards,
 ) (member *fleet.Member, end func(), err error) {
@@ -52,7 +52,7 @@ func (f *Fleet) newMember(
 	})
 }
 
-// configure returns the configuration of the member, still without anything that observes events.
+// configure returns the configuration of the member, without an observer of events.
 func (f *Fleet) configure(shards Shards, leases fleet.Leases) fleet.Config {
 	o := f.options
 	return fleet.Config{
@@ -82,8 +82,8 @@ func (f *Fleet) configure(shards Shards, leases fleet.Leases) fleet.Config {
 	}
 }
 
-// events returns the recorder of the fleet's events, and a function that ends it, which does
-// nothing for a recorder of the program's own.
+// events returns the recorder of the fleet's events, and a function that ends it. The function does
+// nothing for a recorder that the program provided.
 func (f *Fleet) events(client kubernetes.Interface) (sent record.EventRecorder, end func()) {
 	o := f.options
 	if o.Events != nil {

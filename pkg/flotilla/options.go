@@ -27,7 +27,7 @@ const (
 	DefaultHandoffs        = fleet.DefaultHandoffs
 )
 
-// Never as Options.ReplanInterval, RebalanceDelay or LeaderLockDelay, means no such interval or
+// Never as Options.ReplanInterval, RebalanceDelay or LeaderLockDelay means no such interval or
 // delay.
 const Never time.Duration = -1
 
@@ -39,8 +39,8 @@ func OrNever(d time.Duration) time.Duration {
 	return d
 }
 
-// Options say which fleet a process belongs to, and how. Fields without a default are required. All
-// members should have the same values, except for Member, Node and Zone.
+// Options describe a fleet and this process's part in it. Fields without a default are required.
+// All members should have the same values, except for Member, Node and Zone.
 type Options struct {
 	// Fleet is the fleet's name, a DNS label: the first part of the names of all its Leases.
 	Fleet string
@@ -74,8 +74,8 @@ type Options struct {
 	// Timing is the timing of all claims. Default: [election.DefaultTiming], the timing of
 	// Kubernetes' own components.
 	Timing election.Timing
-	// HandoffTimeout is how long a controller may keep writing after its shard is to be handed
-	// over. Default: DefaultHandoffTimeout.
+	// HandoffTimeout is how long a controller may keep writing after its context has ended, while
+	// its shard is handed over. Default: DefaultHandoffTimeout.
 	HandoffTimeout time.Duration
 	// Handoffs is how many shards this member prepares at a time to take over from others, 1 to
 	// [shard.MaxShards]. While it prepares a shard, the shard's objects are in memory twice in the
@@ -221,5 +221,5 @@ func orDefault(d, otherwise time.Duration) time.Duration {
 func exit(reason string) {
 	klog.Background().Error(errors.New(reason), "Ending the process")
 	klog.FlushAndExit(klog.ExitFlushTimeout, 1)
-	os.Exit(1) // in case somebody has replaced klog's
+	os.Exit(1) // in case somebody has replaced klog's exit function
 }

@@ -13,15 +13,15 @@ import (
 
 // Access is a request that a namespaced controller sent outside of the range of its shard.
 type Access struct {
-	// Controller and Shard are those that sent it.
+	// Controller and Shard sent the request.
 	Controller string
 	Shard      shard.ID
-	// Method is the HTTP method, Path the path of the request.
+	// Method is the HTTP method. Path is the path of the request.
 	Method, Path string
 	// Verb is the API's verb: get, list, watch, create, update, patch, delete or deletecollection.
 	Verb string
-	// Resource is the resource of the request, Subresource a part of it, such as "status"; empty
-	// for the whole.
+	// Resource is the resource of the request. Subresource is the requested part of it, such as
+	// "status", or empty.
 	Resource    schema.GroupVersionResource
 	Subresource string
 	// Namespace is the namespace of the request; empty for a request for all namespaces, or for an
@@ -40,7 +40,7 @@ func (s *Shard) watched(rt http.RoundTripper) http.RoundTripper {
 	return watchedTransport{s, rt}
 }
 
-// isWatched reports whether anything receives these reports: usually nothing does.
+// isWatched reports whether anything receives these reports; usually nothing does.
 func (s *Shard) isWatched() bool {
 	return s.process.options.Outside != nil && s.work.Shard.Namespaced()
 }
@@ -125,7 +125,7 @@ func (t target) verb(req *http.Request) string {
 // targetOf returns false for a path without objects, such as discovery or a review of rights.
 func targetOf(path string) (t target, is bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
-	// A server may be behind a path of its own: what comes before is not the API's.
+	// A server may be behind a path of its own: skip what comes before the API's.
 	for len(parts) > 0 && parts[0] != "api" && parts[0] != "apis" {
 		parts = parts[1:]
 	}

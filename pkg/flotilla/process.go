@@ -17,7 +17,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// process is what the shards share when controllers were added one by one.
+// process has what the shards share when controllers were added one by one.
 type process struct {
 	*Fleet
 	pool   *informer.Pool

@@ -10,8 +10,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 )
 
-// TestReadingOnlyReads holds that nothing can be written past the fence by the configuration for
-// informers.
+// TestReadingOnlyReads checks that the configuration for informers cannot write past the fence.
 func TestReadingOnlyReads(t *testing.T) {
 	f := newFleet(t, nil)
 	f.config.Transport = answers{}

@@ -28,8 +28,8 @@ const (
 type Report struct {
 	// Findings are the requests outside of the ranges, writes first.
 	Findings []Finding
-	// Idle are the ranges in which the controllers have written nothing at all. The report says
-	// nothing about them: give the controllers work, in namespaces of these ranges.
+	// Idle are the ranges in which the controllers have written nothing. The report cannot judge
+	// them: give the controllers work, in namespaces of these ranges.
 	Idle []shard.ID
 }
 
@@ -41,7 +41,7 @@ type Finding struct {
 	// Count is the number of such requests, on both ranges together.
 	Count int
 	// Caller is the function that sent them and its place in the source: the innermost one outside
-	// of client libraries. Empty if there is none, as for an informer.
+	// of client libraries. It is empty if there is none, as for an informer.
 	Caller string
 	// Informer reports whether the requests fill an informer of the controller's own.
 	Informer bool
@@ -50,9 +50,9 @@ type Finding struct {
 }
 
 // Err returns nil if nothing in the report speaks against running the controllers as a fleet: no
-// findings that are not allowed, and work for both ranges. allowed may be nil; it is called for
-// each finding, and returns true for those that you have looked at, such as a Secret that is read
-// from another namespace on purpose.
+// findings that are not allowed, and work for both ranges. Err calls allowed, which may be nil, for
+// each finding. allowed returns true for findings that you have reviewed, such as a Secret that is
+// read from another namespace on purpose.
 func (r *Report) Err(allowed func(Finding) bool) error {
 	left := Report{Idle: r.Idle}
 	for _, f := range r.Findings {
@@ -148,7 +148,7 @@ type notes struct {
 	order []*Finding
 }
 
-// noteKey is what requests of one kind have in common.
+// noteKey identifies requests of one kind.
 type noteKey struct {
 	controller, verb, subresource, namespace, caller string
 
@@ -170,7 +170,7 @@ func (n *notes) note(a Access) {
 			n.logger.Info("Could not find out whether a kind is namespaced, taking it for one",
 				"resource", a.Resource, "err", err)
 		}
-		// Namespaces are divided between ranges as well.
+		// Namespaces are divided between ranges too.
 		clusterScoped = err == nil && !is && a.Resource.GroupResource() != namespaces
 	}
 	if clusterScoped && !a.Writes() || isEventOfNoNamespace(a) {
@@ -220,7 +220,7 @@ func (n *notes) findings() []Finding {
 	return all
 }
 
-// clients are the beginnings of the names of functions that lie between a controller and the wire.
+// clients are the prefixes of the names of functions that lie between a controller and the wire.
 var clients = []string{
 	"runtime.", "net/http.", "k8s.io/client-go/", "k8s.io/apimachinery/",
 	"sigs.k8s.io/controller-runtime/",

@@ -40,10 +40,10 @@ func (s *Shard) Owns(namespace string) bool {
 }
 
 // Term counts the owners of the shard. It is 0 before the shard is owned, and after its last write
-// may pass. A store that remembers the highest term it has seen can refuse an owner that is behind.
+// may pass. A store that remembers the highest term it has seen can refuse an outdated owner.
 func (s *Shard) Term() int32 { return s.work.Term() }
 
-// Closed returns a channel that is closed when no write passes any more, for good.
+// Closed returns a channel that is closed when the fence is closed for good.
 func (s *Shard) Closed() <-chan struct{} { return s.work.Closed }
 
 // Config returns a configuration whose clients are fenced. While the shard is not owned, the fence

@@ -20,7 +20,7 @@ import (
 type Shards struct {
 	// Plan is the fleet's first plan. A fleet that has a plan keeps it. Required.
 	Plan shard.Plan
-	// Catalogue lists the controllers that this build of the program knows, and its version: the
+	// Catalogue lists the controllers that this build of the program knows, and its version. The
 	// member runs no others. Members may differ in it. Default: it knows all.
 	Catalogue skew.Build
 	// Check returns why the program could not work by a valid plan, naming the field, its value and
@@ -29,7 +29,7 @@ type Shards struct {
 	// Forgets reports whether a controller keeps state only in memory that an operator could miss
 	// when it begins again on another member. Default: none does.
 	Forgets func(controller string) bool
-	// Build makes the work of a shard, which does nothing yet. After an error the fleet tries again
+	// Build makes the work of a shard without starting it. After an error the fleet tries again
 	// after a while, for as long as the shard belongs to this member. Build may use the values of
 	// ctx, such as a logger; the work must not depend on when ctx ends. Required.
 	Build func(ctx context.Context, work fleet.Work) (fleet.Instance, error)

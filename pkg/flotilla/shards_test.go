@@ -20,7 +20,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// wholeShards are of a program that builds each shard as a whole.
+// wholeShards are those of a program that builds each shard as a whole.
 func wholeShards(t *testing.T) Shards {
 	t.Helper()
 	ranges, err := shard.EqualShards("ranges", 2)
@@ -51,7 +51,7 @@ func TestAFleetRunsControllersOrShards(t *testing.T) {
 	f = newFleet(t, func(o *Options) { o.Outside = func(Access) {} })
 	f.Shards(wholeShards(t))
 	if err := f.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "Options.Outside") {
-		t.Errorf("with Outside, which nobody would be told of, the error is %v", err)
+		t.Errorf("with Outside, which would receive nothing, the error is %v", err)
 	}
 	unusable := wholeShards(t)
 	unusable.Plan.Generation = 0
@@ -59,7 +59,7 @@ func TestAFleetRunsControllersOrShards(t *testing.T) {
 	f.Shards(unusable)
 	_, err := f.Prepare(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "plan") || f.Member() != nil {
-		t.Errorf("with a plan that is none the error is %v and the member %v", err, f.Member())
+		t.Errorf("with an invalid plan the error is %v and the member %v", err, f.Member())
 	}
 }
 
@@ -68,21 +68,21 @@ func TestMistakesWithShardsPanic(t *testing.T) {
 	none := wholeShards(t)
 	none.Build = nil
 	if !panics(func() { f.Shards(none) }) {
-		t.Error("without Build there is no panic")
+		t.Error("Shards without Build does not panic")
 	}
 	f.Shards(wholeShards(t))
 	if !panics(func() { f.Shards(wholeShards(t)) }) {
-		t.Error("a second time there is no panic")
+		t.Error("the second Shards does not panic")
 	}
 	f = newFleet(t, nil)
 	f.Singleton("issuer", nothing)
 	prepared(t, f)
 	if !panics(func() { f.Shards(wholeShards(t)) }) {
-		t.Error("after Prepare there is no panic")
+		t.Error("Shards after Prepare does not panic")
 	}
 }
 
-// prepared returns the member of a fleet that is given up when the test ends.
+// prepared returns the member of a fleet that ends with the test.
 func prepared(t *testing.T, f *Fleet) *fleet.Member {
 	t.Helper()
 	member, err := f.Prepare(t.Context())
@@ -90,7 +90,7 @@ func prepared(t *testing.T, f *Fleet) *fleet.Member {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := f.Run(t.Context()); err != nil { // it has ended
+		if err := f.Run(t.Context()); err != nil { // the context has ended
 			t.Error(err)
 		}
 	})
@@ -105,12 +105,12 @@ func TestPreparedMemberIsTheOneThatRuns(t *testing.T) {
 		t.Errorf("Prepare returned %p, and Member %p", member, f.Member())
 	}
 	if _, err := f.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), "before") {
-		t.Errorf("of a second time the error is %v", err)
+		t.Errorf("the second Prepare returned %v", err)
 	}
 }
 
-// TestAllOptionsReachTheMember finds the option, or the field of Shards, that somebody forgets to
-// pass on, or takes for another: no two of one type have the same value.
+// TestAllOptionsReachTheMember finds an option, or a field of Shards, that is not passed on or is
+// confused with another: no two of one type have the same value.
 func TestAllOptionsReachTheMember(t *testing.T) {
 	timing := election.Timing{
 		LeaseDuration: 30 * time.Second, RenewDeadline: 20 * time.Second, RetryPeriod: 10 * time.Second,
@@ -143,14 +143,14 @@ func TestAllOptionsReachTheMember(t *testing.T) {
 		if got.IsZero() && !slices.Contains(elsewhere, name) {
 			t.Errorf("%s is not passed on", name)
 		}
-		// Functions differ in their types, so that none can take the place of another.
+		// Functions have different types, so that none can be confused with another.
 		if got.Kind() != reflect.Func && !reflect.DeepEqual(got.Interface(), want.Field(i).Interface()) {
 			t.Errorf("%s is %v, want %v", name, got, want.Field(i))
 		}
 	}
 }
 
-// TestMetricsLookLikeThoseOfTheProgram gathers what a member that does not run says.
+// TestMetricsLookLikeThoseOfTheProgram gathers the metrics of a member that does not run.
 func TestMetricsLookLikeThoseOfTheProgram(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	f := newFleet(t, func(o *Options) {

@@ -28,8 +28,8 @@ func (c foreignReads) Get(
 	return c.cache.getLive(ctx, key, obj, opts...)
 }
 
-// TestReadsOutsideLeaveWhatIsNotSelectedAlone has the idiom of reconcilers that goes on with the
-// object that it has read into, whether that was found or not.
+// TestReadsOutsideLeaveWhatIsNotSelectedAlone tests the idiom of reconcilers that go on with the
+// object that they read into, whether it was found or not.
 func TestReadsOutsideLeaveWhatIsNotSelectedAlone(t *testing.T) {
 	server := fake.NewClientBuilder().WithScheme(scheme.Scheme).
 		WithObjects(labelled("a", "web"), labelled("b", "other")).Build()

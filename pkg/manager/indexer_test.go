@@ -10,13 +10,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// TestIndexesOfControllersAreApart has two controllers index one cache by the same name.
+// TestIndexesOfControllersAreApart indexes one cache by the same name from two controllers.
 func TestIndexesOfControllersAreApart(t *testing.T) {
 	shared := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	value := func(of string) cache.IndexFunc { return func(any) ([]string, error) { return []string{of}, nil } }
 	a, b := namedIndexer{shared, "a"}, namedIndexer{shared, "a-b"}
 	for _, n := range []namedIndexer{a, b} {
-		// As controller-runtime does: with the index of namespaces, which is there.
+		// As controller-runtime does: with the index of namespaces, which already exists.
 		if err := n.AddIndexers(cache.Indexers{"field": value(n.owner), cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}); err != nil {
 			t.Fatal(err)
 		}

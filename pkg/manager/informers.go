@@ -115,7 +115,7 @@ func (i *shardInformer) Run(stopCh <-chan struct{}) {
 }
 
 // RunWithContext fills the cache, and sends events to handlers once the shard is owned. The
-// informer belongs to the shard and goes on when ctx ends; handlers added here then get nothing any
+// informer belongs to the shard and goes on when ctx ends; handlers added here then get nothing
 // more.
 func (i *shardInformer) RunWithContext(ctx context.Context) {
 	factory := i.m.shard.Informers()

@@ -138,5 +138,5 @@ func valueOf(namespaces map[string]cache.Config) string {
 	return fmt.Sprintf("is %q and ", slices.Sorted(maps.Keys(namespaces)))
 }
 
-// off reports whether a server's address says that there is no server.
+// off reports whether an address means that there is no server.
 func off(address string) bool { return address == "" || address == "0" }

@@ -14,7 +14,7 @@ import (
 )
 
 // mappers has a RESTMapper for the Managers of a controller, one for each API server. All shards
-// discover the same, and a mapper keeps discovering what is new. It discovers within the
+// discover the same kinds, and a mapper goes on discovering new ones. It discovers within the
 // controller's limit: each request for a missing kind looks for it again. So every controller has
 // its own mapper, even if one function builds several controllers, or controllers of two fleets.
 type mappers struct {

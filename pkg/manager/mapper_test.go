@@ -34,7 +34,7 @@ func (g groups) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// countedLimit counts the requests that have asked it.
+// countedLimit counts the requests that it limits.
 type countedLimit struct {
 	flowcontrol.RateLimiter
 	asked atomic.Int32
@@ -42,7 +42,7 @@ type countedLimit struct {
 
 var always = flowcontrol.NewFakeAlwaysRateLimiter()
 
-// incomparable is a limit that cannot be the key of a map.
+// incomparable is a limiter that cannot be the key of a map.
 type incomparable struct {
 	*countedLimit
 	_ []string
@@ -50,9 +50,8 @@ type incomparable struct {
 
 func (l *countedLimit) Wait(context.Context) error { l.asked.Add(1); return nil }
 
-// TestDiscoveryIsWithinTheControllersLimit looks for a kind again and again that there is not, in
-// two fleets on one API server whose controllers are built by one function: each asks its own
-// limit.
+// TestDiscoveryIsWithinTheControllersLimit looks repeatedly for a missing kind, in two fleets on
+// one API server whose controllers are built by one function. Each must use its own limit.
 func TestDiscoveryIsWithinTheControllersLimit(t *testing.T) {
 	shared := &mappers{}
 	build := func(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
@@ -61,7 +60,7 @@ func TestDiscoveryIsWithinTheControllersLimit(t *testing.T) {
 			missing := schema.GroupKind{Group: "example.com", Kind: "Missing"}
 			for range 3 {
 				if _, err := mapper.RESTMapping(missing, "v1"); !meta.IsNoMatchError(err) {
-					t.Errorf("a kind that there is not: %v", err)
+					t.Errorf("looking for a missing kind: %v", err)
 				}
 			}
 			<-ctx.Done()
@@ -89,7 +88,7 @@ func TestDiscoveryIsWithinTheControllersLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, limited := asked.Load(), fleet.counted.asked.Load(); n < 6 || limited != n {
-			t.Errorf("fleet %s: of %d requests its limit was asked about %d, want all", fleet.name, n, limited)
+			t.Errorf("fleet %s: of %d requests its limiter saw %d, want all", fleet.name, n, limited)
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 )
 
-// TestOptionsAreChecked has options changed to what a shard's Manager cannot have.
+// TestOptionsAreChecked changes options to values that a shard's Manager cannot have.
 func TestOptionsAreChecked(t *testing.T) {
 	for want, change := range map[string]func(*manager.Options){
 		"":                           func(o *manager.Options) { o.Controller.MaxConcurrentReconciles = 4 },
@@ -59,7 +59,7 @@ func byObject(by cache.ByObject) func(*manager.Options) {
 	return func(o *manager.Options) { o.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Secret{}: by} }
 }
 
-// TestSelectorsAreAllowed has those that the process can apply.
+// TestSelectorsAreAllowed uses selectors that the process can apply.
 func TestSelectorsAreAllowed(t *testing.T) {
 	o := Options(&flotilla.Shard{}, nil)
 	o.Cache.DefaultLabelSelector = labels.Nothing()
@@ -70,7 +70,7 @@ func TestSelectorsAreAllowed(t *testing.T) {
 	}
 }
 
-// TestWebhooksOfAShardAreRefused has a setup function that would serve webhooks from each shard.
+// TestWebhooksOfAShardAreRefused uses a setup function that would serve webhooks from each shard.
 func TestWebhooksOfAShardAreRefused(t *testing.T) {
 	g := &deferringManager{}
 	if err := g.misuse(); err != nil {
@@ -83,7 +83,8 @@ func TestWebhooksOfAShardAreRefused(t *testing.T) {
 	}
 }
 
-// TestCloseOfWhatWasNeverStarted holds that it returns, and that nothing is started after it.
+// TestCloseOfWhatWasNeverStarted checks that Close returns, and that nothing can be started after
+// it.
 func TestCloseOfWhatWasNeverStarted(t *testing.T) {
 	m := newShardManager(t.Context(), nil)
 	m.Close()

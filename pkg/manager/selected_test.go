@@ -19,7 +19,8 @@ func labelled(name, value string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{"app": value}}}
 }
 
-// TestSelectionFollowsControllerRuntimesRules has selectors of a kind, and defaults for the others.
+// TestSelectionFollowsControllerRuntimesRules uses selectors of one kind, and defaults for the
+// others.
 func TestSelectionFollowsControllerRuntimesRules(t *testing.T) {
 	web, other := labelled("a", "web"), labelled("b", "other")
 	set := func(value string) labels.Selector { return labels.SelectorFromSet(labels.Set{"app": value}) }
@@ -61,7 +62,7 @@ func TestSelectionFollowsControllerRuntimesRules(t *testing.T) {
 	}
 }
 
-// TestSelectedIndexer holds that every way to read finds what is selected and nothing else.
+// TestSelectedIndexer checks that every way to read finds the selected objects and no others.
 func TestSelectedIndexer(t *testing.T) {
 	shared := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{toolscache.NamespaceIndex: toolscache.MetaNamespaceIndexFunc})
 	web, other := labelled("a", "web"), labelled("b", "other")

@@ -129,8 +129,8 @@ func (m *shardManager) isOwned() bool {
 // toldPatience is how long handlers may take to process the objects they receive at the start.
 const toldPatience = time.Minute
 
-// told returns once the handlers added so far have received what there is, or with the error of
-// ctx. It does not wait for handlers longer than toldPatience, but names them in the log: they
+// told returns once the handlers added so far have received the existing objects, or with the error
+// of ctx. It does not wait for handlers longer than toldPatience, but names them in the log. They
 // still receive everything, but a reconciler may run before.
 func (m *shardManager) told(ctx context.Context) error {
 	m.mu.Lock()

@@ -16,7 +16,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 )
 
-// handle is a handler that was told what there is once told is closed.
+// handle is a handler that has received the existing objects once told is closed.
 type handle struct {
 	name string
 	told chan struct{}
@@ -34,7 +34,8 @@ func managerWith(ctx context.Context, h handle) *shardManager {
 	return m
 }
 
-// TestAHandlerThatHangsIsNamed holds that the controllers begin all the same, and not before.
+// TestAHandlerThatHangsIsNamed checks that the controllers begin in spite of the handler, but only
+// after toldPatience.
 func TestAHandlerThatHangsIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines []string
@@ -57,7 +58,7 @@ func TestAHandlerThatHangsIsNamed(t *testing.T) {
 	})
 }
 
-// TestHandlersAreWaitedFor holds that nothing is logged of one that is only slow.
+// TestHandlersAreWaitedFor checks that a handler that is only slow is not logged.
 func TestHandlersAreWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := klog.NewContext(t.Context(), funcr.New(func(_, line string) { t.Errorf("logged %s", line) }, funcr.Options{}))

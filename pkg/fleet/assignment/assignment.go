@@ -13,39 +13,41 @@ import (
 
 // Assignment says which member should own which shard. It is immutable.
 type Assignment struct {
-	// digest is that of the plan.
+	// digest is the plan's digest.
 	digest string
 	// members count for some ring, sorted.
 	members []string
-	// foreign are live members that refuse the plan, or a later one and work by an older or none,
-	// sorted.
+	// foreign are the live members that refuse the plan, or that refuse a later one and work by an
+	// older one or none, sorted.
 	foreign []string
 	rings   map[string]ofRing
-	// circles are for the next assignment, and nobody else.
+	// circles are for the next assignment only.
 	circles *shard.Circles
 }
 
-// ofRing is the part of one ring.
+// ofRing is the assignment of one ring.
 type ofRing struct {
-	// members count for the ring, known are all that it has had lately, sorted.
+	// members count for the ring. known are all that it has had recently. Both are sorted.
 	members, known []string
-	// tried are the members that are of the version of the plan's canary.
+	// tried are the members that run the version of the plan's canary.
 	tried []string
-	// newest are the members, those that came last first.
+	// newest are the members, the latest to join first.
 	newest        []string
 	homes, owners shard.Placement
-	// lacking are, for each group, the members whose build does not have all of its controllers;
-	// nil where there are none.
+	// lacking has, for each group, the members whose build does not have all of its controllers;
+	// nil if there are none.
 	lacking map[shard.ID][]string
 }
 
-// Of returns the assignment of a plan's shards to the members that are live, from those that there
-// have been (known), and who holds each shard. Members that refuse a plan of this generation are
-// left out, as are those that refuse another and work by none or by an older one, and so is each
-// from the rings that it does not serve, or has no build for. It is a pure function; digest is the
-// plan's, which with a thousand shards takes longer to work out than all else. last, the assignment
-// of before, only saves it work: placing takes long with many members. Use no assignment as last
-// twice at a time. An error means that the plan has more shards than can be placed.
+// Of returns the assignment of a plan's shards to the live members. known are the members that
+// there have been, and holders has who holds each shard. It leaves out members that refuse a plan
+// of this generation, and those that refuse another and work by an older one or none. It leaves
+// each member out of the rings that it does not serve or has no build for.
+//
+// Of is a pure function. The caller passes the plan's digest, because computing it for a thousand
+// shards takes longer than everything else. last, the previous assignment, only saves work: placing
+// takes long with many members. Do not use an assignment as last twice concurrently. An error means
+// that the plan has more shards than can be placed.
 func Of(
 	plan shard.Plan, digest string, roster election.Roster, known []election.Member,
 	holders map[shard.ID]string, last Assignment,
@@ -94,9 +96,9 @@ func Of(
 	return a, nil
 }
 
-// settle returns where the shards of each ring should be, once failed has left; empty for nobody.
-// What members have of the groups, and of rings that the plan names before, counts where ranges are
-// dealt out by weight.
+// settle returns where the shards of each ring should be once failed has left; failed may be empty.
+// When ranges are dealt out by weight, what members have of the groups counts, and of rings that
+// the plan names earlier.
 func (a Assignment) settle(plan shard.Plan, holders map[shard.ID]string, failed string) map[string]shard.Placement {
 	placements, beside := make(map[string]shard.Placement, len(plan.Rings)), map[string]int64{}
 	for _, namespaced := range []bool{false, true} {
@@ -119,8 +121,8 @@ func (a Assignment) settle(plan shard.Plan, holders map[shard.ID]string, failed 
 	return placements
 }
 
-// newestOf returns those of the names that are among the members, the one first that came last, by
-// the members' own stamps: all that read them agree, whatever the clocks.
+// newestOf returns those of the names that are among the members, the latest to join first. It goes
+// by the members' own stamps, so that all readers agree, whatever their clocks.
 func newestOf(members []election.Member, names []string) []string {
 	came := map[string]time.Time{}
 	for _, m := range members {
@@ -131,8 +133,8 @@ func newestOf(members []election.Member, names []string) []string {
 	return names
 }
 
-// Standbys returns for each shard who would own it if its holder failed: the member that its Lease
-// names, expired or not.
+// Standbys returns, for each shard, who would own it if its holder failed. The holder is the member
+// that its Lease names, expired or not.
 func (a Assignment) Standbys(plan shard.Plan, named map[shard.ID]string) map[shard.ID]string {
 	next := make(map[shard.ID]string, len(named))
 	for _, failed := range a.members {
@@ -177,9 +179,9 @@ func (a Assignment) Share(ring string, n int) int {
 	return max(1, (n+members-1)/members)
 }
 
-// Carrier returns the member that is taken to have a shard when the planner weighs what members
-// carry beside another ring: of groups that stay where they are held the owner, and of other shards
-// the one to which they belong, though it may be away.
+// Carrier returns the member that the planner takes to carry a shard when it weighs what members
+// carry besides another ring. For a group that stays where it is held, that is the owner. For any
+// other shard it is the member to which the shard belongs, even if that is away.
 func (a Assignment) Carrier(plan shard.Plan, id shard.ID) string {
 	if ring, _ := plan.Ring(id.Ring); ring.Stays(id) {
 		return a.Owner(id)
@@ -187,16 +189,16 @@ func (a Assignment) Carrier(plan shard.Plan, id shard.ID) string {
 	return a.Home(id)
 }
 
-// Home returns where a shard belongs, whoever has it now; empty if that is not known.
+// Home returns the member to which a shard belongs, whoever has it at present; empty if unknown.
 func (a Assignment) Home(id shard.ID) string {
 	home, _ := a.rings[id.Ring].homes.Owner(id)
 	return home
 }
 
-// Afresh returns what the rings would want if these were all members of the fleet, all of one
-// build, and nobody held anything.
+// Afresh returns the assignment in a fleet with exactly these members, all of one build, in which
+// nobody holds anything.
 func Afresh(fleet string, plan shard.Plan, members []string) (Assignment, error) {
-	at := time.Time{}.Add(time.Hour) // any: all have come then, and it is now
+	at := time.Time{}.Add(time.Hour) // arbitrary: when all joined, and the present
 	var leases []election.Observation
 	for _, name := range members {
 		leases = append(leases, election.Observation{
@@ -213,9 +215,9 @@ func Afresh(fleet string, plan shard.Plan, members []string) (Assignment, error)
 	return Of(plan, plan.Digest(), roster, nil, nil, Assignment{})
 }
 
-// KeepHomes returns the plan with the holders of those shards of a ring as their homes that have
-// none yet. Without homes, the consistent hashing moves some shards that a change of the others
-// does not concern. holder may return the empty string.
+// KeepHomes returns the plan in which the shards of a ring that have no home get their holders as
+// homes. Without homes, consistent hashing moves some shards that a change of the others does not
+// concern. holder may return the empty string.
 func KeepHomes(plan shard.Plan, ring string, holder func(shard.ID) string) shard.Plan {
 	return plan.WithShards(func(s *shard.Shard) {
 		if s.ID.Ring == ring && s.PreferredMember() == "" {

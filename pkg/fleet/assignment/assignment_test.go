@@ -7,9 +7,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestHeavyGroupsCountWhereRangesAreDealtOut: of the ranges of a member that goes, the one with the
-// heavy groups gets none, in whatever order the plan names the rings. The next owners are reckoned
-// in the same way. By count it would get them all.
+// TestHeavyGroupsCountWhereRangesAreDealtOut removes a member. The member with the heavy groups
+// must get none of its ranges, in whatever order the plan names the rings, and the standbys must
+// agree. By count it would get them all.
 func TestHeavyGroupsCountWhereRangesAreDealtOut(t *testing.T) {
 	ids := map[string]int{"a": 1, "b": 5, "c": 5, "d": 5}
 	namespaces := shard.Ring{Name: "namespaces", Scope: shard.ScopeNamespaced}
@@ -62,7 +62,7 @@ func TestHeavyGroupsCountWhereRangesAreDealtOut(t *testing.T) {
 					got++
 				}
 				if s.Home == "d" && next[s.ID] != owner {
-					t.Errorf("%s has %q for its next owner, and would go to %s", s.ID, next[s.ID], owner)
+					t.Errorf("the standby of %s is %q, but it would go to %s", s.ID, next[s.ID], owner)
 				}
 			}
 			if got != test.want {

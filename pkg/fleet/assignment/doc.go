@@ -1,4 +1,4 @@
-// Package assignment says which member of a fleet should own which shard.
+// Package assignment computes which member of a fleet should own which shard.
 //
 // # Guarantees
 //
@@ -11,6 +11,6 @@
 //
 // # Non-guarantees
 //
-//   - An assignment is not a right: the Lease decides who holds a shard. Members that see different
-//     Leases for a moment disagree about who should.
+//   - An assignment gives no right to write: the Lease decides who holds a shard. Members that see
+//     different Leases for a moment disagree about who should.
 package assignment

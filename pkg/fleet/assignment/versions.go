@@ -10,7 +10,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// triedOf returns those of the names whose members are of the canary's version.
+// triedOf returns those of the names whose members run the canary's version.
 func triedOf(members []election.Member, names []string, canary *shard.Canary) []string {
 	if canary == nil {
 		return nil
@@ -24,7 +24,7 @@ func triedOf(members []election.Member, names []string, canary *shard.Canary) []
 	return tried
 }
 
-// aptness remembers which builds are apt for one ring: most members have the same.
+// aptness caches which builds are apt for one ring: most members have the same build.
 type aptness struct {
 	ring shard.Ring
 	by   map[string]bool
@@ -41,9 +41,9 @@ func (a aptness) apt(m election.Member) bool {
 	return apt
 }
 
-// serversOf returns the names of those members that serve the ring, as [leaseapi.ServersOf] does,
-// and can run all that they know of it, see [skew.Known.Apt]. Where there are none, the others
-// serve it, without what they cannot run: that the rest runs is worth more.
+// serversOf returns the names of the members that serve the ring, as [leaseapi.ServersOf] does, and
+// can run everything that they know of it; see [skew.Known.Apt]. If there are none, the others
+// serve it without what they cannot run: running the rest matters more.
 func serversOf(members []election.Member, ring shard.Ring) []string {
 	a := aptness{ring, map[string]bool{}}
 	apt := slices.DeleteFunc(slices.Clone(members), func(m election.Member) bool { return !a.apt(m) })
@@ -83,8 +83,8 @@ func lackingOf(members []election.Member, ring shard.Ring) map[shard.ID][]string
 	return lacking
 }
 
-// able returns other owners for those groups whose owner does not have all of their controllers,
-// while some member has: its holder if that has, else the one that came last.
+// able returns new owners for the groups whose owner lacks some of their controllers while another
+// member has all. The new owner is the holder if it has all, otherwise the latest member to join.
 func (r ofRing) able(members []string, owners shard.Placement, holders map[shard.ID]string) map[shard.ID]string {
 	var other map[shard.ID]string
 	for id, lacking := range r.lacking {

@@ -10,33 +10,33 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// maxText is how much of a text from a Lease a transition keeps, in bytes.
+// maxText is how much of a Lease's text a transition keeps, in bytes.
 const maxText = 256
 
 // Transition is one thing that happened to a shard, a member or the plan of a fleet.
 type Transition struct {
 	Kind Kind
-	// Lease is the name of the Lease that tells of it.
+	// Lease is the name of the Lease that shows it.
 	Lease string
-	// Shard is set if the Lease is a shard's, by labels and name, and Member if it is a member's.
+	// Shard is set if the Lease is a shard's, by labels and name. Member is set if it is a
+	// member's.
 	Shard  shard.ID
 	Member string
-	// From and To are members, or what the Lease names instead of one; of a plan they are
-	// generations.
+	// From and To are members, or whatever else the Lease names; for a plan they are generations.
 	From, To string
 	// Term is the Lease's term that began or ended; 0 if none did.
 	Term int32
-	// Gap is how long From had been unable to write when To held the Lease, or when From released
-	// it, as far as the observations tell. In a release it counts from when From's fence closed; in
-	// a takeover from that or, usually, from when From was last heard of.
+	// Gap is how long From had been unable to write when To acquired the Lease, or when From
+	// released it, as far as the observations show. In a release it begins when From's fence
+	// closed. In a takeover it begins then or, usually, at From's last sign of life.
 	Gap time.Duration
-	// Stamp is when it happened, for people, by the clock of whoever wrote that on the Lease. It is
-	// zero if nobody did.
+	// Stamp is when it happened, for people, by the clock of whoever wrote it on the Lease; zero if
+	// nobody did.
 	Stamp time.Time
 }
 
-// about returns a transition of a kind with what the Lease is about. Where somebody has stripped
-// its labels, before tells.
+// about returns a transition of a kind, with the shard or member of the Lease. If somebody has
+// removed the Lease's labels, those of before count.
 func about(fleet string, kind Kind, o, before election.Observation) Transition {
 	t := Transition{Kind: kind, Lease: o.Name}
 	if name, ok := leaseapi.MemberOn(fleet, o); ok {
@@ -50,11 +50,10 @@ func about(fleet string, kind Kind, o, before election.Observation) Transition {
 	return t
 }
 
-// About returns a transition of no kind: the shard or the member that a Lease is about.
+// About returns a transition of no kind, with the shard or the member of a Lease.
 func About(fleet string, o election.Observation) Transition { return about(fleet, "", o, o) }
 
-// Lapsed returns the transition of a Lease whose holder has not been heard of for the Lease's
-// duration.
+// Lapsed returns the transition of a Lease whose holder has been silent for the Lease's duration.
 func Lapsed(fleet string, o election.Observation) Transition {
 	t := about(fleet, Expired, o, o)
 	t.From, t.Term = holderName(o), o.Transitions
@@ -64,13 +63,13 @@ func Lapsed(fleet string, o election.Observation) Transition {
 	return t
 }
 
-// Resumed returns the transition of a member's Lease whose holder is heard of again.
+// Resumed returns the transition of a member's Lease whose holder renews it again.
 func Resumed(fleet string, o election.Observation) Transition {
 	return about(fleet, Returned, o, o)
 }
 
-// Last returns what one observation tells of the past: the last of each that the Lease has a stamp
-// for. Lapsed says that its holder has not been heard of for the Lease's duration.
+// Last returns what one observation shows of the past: the last transition of each kind for which
+// the Lease has a stamp. lapsed says that its holder has been silent for the Lease's duration.
 func Last(fleet string, o election.Observation, lapsed bool) []Transition {
 	if !o.Exists {
 		return nil
@@ -108,8 +107,8 @@ func Last(fleet string, o election.Observation, lapsed bool) []Transition {
 	return p.found
 }
 
-// Between returns what happened between two observations of one Lease. The order is that in which
-// it is best read: who holds the Lease now, then what they say.
+// Between returns what happened between two observations of one Lease, in reading order: who holds
+// the Lease, then what they say.
 func Between(fleet string, before, after election.Observation) []Transition {
 	p := pair{fleet: fleet, before: before, after: after}
 	switch _, member := leaseapi.MemberOn(fleet, after); {
@@ -130,7 +129,7 @@ func Between(fleet string, before, after election.Observation) []Transition {
 	return p.found
 }
 
-// pair is two observations of a Lease, and what is found between them. The first may be missing.
+// pair has two observations of a Lease, and what was found between them. The first may be missing.
 type pair struct {
 	fleet         string
 	before, after election.Observation
@@ -143,7 +142,7 @@ func (p *pair) note(kind Kind) *Transition {
 	return &p.found[len(p.found)-1]
 }
 
-// changed returns what an annotation says now, and whether that is something else than before.
+// changed returns the present value of an annotation, and whether it differs from before.
 func (p *pair) changed(annotation string) (value string, is bool) {
 	value = p.after.Annotations[annotation]
 	return value, value != p.before.Annotations[annotation]
@@ -159,7 +158,7 @@ func (p *pair) deleted() {
 	}
 }
 
-// holder looks at who holds the Lease of a shard, or the plan's.
+// holder finds changes of the holder of a shard's or the plan's Lease.
 func (p *pair) holder() {
 	before, after := p.before, p.after
 	sameTerm := before.Transitions == after.Transitions || after.Holder == ""
@@ -184,9 +183,9 @@ func (p *pair) holder() {
 	t.Gap, t.Stamp = gap, stamp
 }
 
-// releaseUnseen reports whether the holder has most likely released the Lease to the one that had
-// asked for it, without an observation of that: it was still heard of. Where it renewed the Lease
-// itself, halfway is as far from a renewal as from a takeover.
+// releaseUnseen reports whether the holder most likely released the Lease to the member that had
+// asked for it, between the observations: the holder was still alive. If the holder renewed the
+// Lease itself, the limit is half the duration, as far from a renewal as from a takeover.
 func (p *pair) releaseUnseen() bool {
 	switch {
 	case p.before.NextHolder() != p.after.Holder:
@@ -198,7 +197,7 @@ func (p *pair) releaseUnseen() bool {
 	}
 }
 
-// steps looks at what the holder of a shard, and whoever is to have it next, say.
+// steps finds what the holder of a shard, and its next holder, publish.
 func (p *pair) steps() {
 	if asks, changed := p.changed(election.NextHolderAnnotation); changed && asks != "" {
 		t := p.note(Asked)
@@ -222,7 +221,7 @@ func (p *pair) member() {
 	switch {
 	case held:
 		kind, stamp = Joined, p.after.AcquireTime
-	case p.after.IsStruck(): // by others, who leave the member's stamps as they are
+	case p.after.IsStruck(): // others list it as ended, and leave its stamps
 		kind = Silent
 	default:
 		kind, stamp = Left, p.after.RenewTime
@@ -252,7 +251,7 @@ func (p *pair) drain() {
 		p.note(Undrained)
 	case p.before.Annotations[leaseapi.DrainAnnotation] == "":
 		t := p.note(Drained)
-		t.Stamp, _ = time.Parse(time.RFC3339, drain) // any other text drains as well
+		t.Stamp, _ = time.Parse(time.RFC3339, drain) // any other text drains too
 	}
 }
 
@@ -280,7 +279,7 @@ func (p *pair) plan() {
 	}
 }
 
-// generationOn returns the generation of the plan on its Lease; empty if that cannot be read.
+// generationOn returns the generation of the plan on its Lease; empty if it cannot be read.
 func generationOn(o election.Observation) string {
 	plan, err := leaseapi.PlanOn(o.Lease)
 	if err != nil {
@@ -290,7 +289,7 @@ func generationOn(o election.Observation) string {
 }
 
 // holderName returns the member that holds a Lease, or whatever else it names; empty if nobody
-// does.
+// holds it.
 func holderName(o election.Observation) string { return nameOf(o.Holder) }
 
 func nameOf(incarnation string) string {

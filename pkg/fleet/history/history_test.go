@@ -49,13 +49,14 @@ func seen(name, holder string, term int32, ago time.Duration, says, labels said)
 	}
 }
 
-// seenShard is the Lease of shard namespaces/00, as last seen to change so long before start.
+// seenShard returns the Lease of shard namespaces/00, last seen to change the duration ago before
+// start.
 func seenShard(holder string, term int32, ago time.Duration, says said) election.Observation {
 	return seen(shardLease, holder, term, ago, says, ours)
 }
 
-// living is seenShard of a holder that lives by its member's heartbeat, last heard of so long
-// before start; ended are the incarnations that this lists.
+// living is seenShard with a holder that lives by its member's heartbeat, last heard of ago before
+// start. ended lists ended incarnations on that member's Lease.
 func living(holder string, ago time.Duration, ended string, says said) election.Observation {
 	o := seenShard(holder, 3, time.Hour, says)
 	beat := seen(memberLease, holder, 1, ago, said{election.EndedAnnotation: ended}, nil)
@@ -77,7 +78,7 @@ func absent(name string) election.Observation {
 	return election.Observation{Record: election.Record{Name: name}, Seen: start}
 }
 
-// plan returns what the plan's Lease says of a plan.
+// plan returns the annotations of a plan's Lease.
 func plan(t *testing.T, generation int64) said {
 	t.Helper()
 	ring := shard.Ring{Name: "namespaces", Scope: shard.ScopeNamespaced, Controllers: []string{"job-controller"}}
@@ -89,8 +90,8 @@ func plan(t *testing.T, generation int64) said {
 	return lease.Annotations
 }
 
-// tell returns the transitions as text, "<kind> <Lease> <shard> <member> <from>><to>" and what else
-// they have.
+// tell returns the transitions as text, "<kind> <Lease> <shard> <member> <from>><to>", followed by
+// their other fields.
 func tell(happened []Transition) []string {
 	var all []string
 	for _, t := range happened {
@@ -125,7 +126,7 @@ func tell(happened []Transition) []string {
 	return all
 }
 
-// between are pairs of observations, and what they tell.
+// between returns pairs of observations, and the transitions that they show.
 func between(t *testing.T) map[string]struct {
 	before, after election.Observation
 	want          []string
@@ -168,19 +169,19 @@ func between(t *testing.T) map[string]struct {
 			seenShard("a_1", 3, 15*time.Second, nil), seenShard("b_2", 4, 0, nil),
 			[]string{"taken-over namespaces/00 a>b term 4 gap 15s when acquired"},
 		},
-		"taken over from one that could not write": {
+		"taken over from a member that could not write": {
 			seenShard("a_1", 3, 15*time.Second, said{election.StoppedAnnotation: "3 10s"}), seenShard("b_2", 4, 0, nil),
 			[]string{"taken-over namespaces/00 a>b term 4 gap 25s when acquired"},
 		},
-		"taken over by one that had asked": {
+		"taken over by a member that had asked": {
 			seenShard("a_1", 3, 15*time.Second, asked), seenShard("b_2", 4, 0, nil),
 			[]string{"taken-over namespaces/00 a>b term 4 gap 15s when acquired"},
 		},
-		"taken over from a dead member by one that had asked": {
+		"taken over from a dead member by a member that had asked": {
 			living("a_1", 16*time.Second, "a_1", asked), seenShard("b_2", 4, 0, nil),
 			[]string{"taken-over namespaces/00 a>b term 4 gap 16s when acquired"},
 		},
-		"taken by one that had not asked": {
+		"taken by a member that had not asked": {
 			seenShard("a_1", 3, time.Second, asked), seenShard("c_3", 4, 0, nil),
 			[]string{"taken-over namespaces/00 a>c term 4 gap 1s when acquired"},
 		},
@@ -188,14 +189,14 @@ func between(t *testing.T) map[string]struct {
 			seenShard("a_1", 3, -time.Hour, nil), seenShard("b_2", 4, 0, nil),
 			[]string{"taken-over namespaces/00 a>b term 4 when acquired"},
 		},
-		"holder that is no incarnation": {seenShard("", 3, 0, nil), seenShard("you", 4, 0, nil), []string{"acquired namespaces/00 >you term 4 when acquired"}},
+		"holder that is not an incarnation": {seenShard("", 3, 0, nil), seenShard("you", 4, 0, nil), []string{"acquired namespaces/00 >you term 4 when acquired"}},
 		"holder with a long name": {
 			seenShard("", 3, 0, nil), seenShard(strings.Repeat("x", 1000), 4, 0, nil),
 			[]string{"acquired namespaces/00 >" + strings.Repeat("x", maxText) + "... term 4 when acquired"},
 		},
 		"shard deleted": {seenShard("a_1", 3, 0, nil), absent(shardLease), []string{"lease-deleted namespaces/00 a> term 3"}},
 		"gone for long": {absent(shardLease), absent(shardLease), nil},
-		"labels that lie": {
+		"labels of another Lease": {
 			seen("flotilla-x", "a_1", 1, 0, nil, ours), seen("flotilla-x", "", 1, 0, nil, ours),
 			[]string{"released flotilla-x a> term 1 when renewed"},
 		},
@@ -230,10 +231,10 @@ func between(t *testing.T) map[string]struct {
 		"works again":    {seenMember("a_1", "active", said{leaseapi.RefusedAnnotation: "4: no"}), seenMember("a_1", "active", nil), nil},
 		"member deleted": {seenMember("a_1", "active", nil), absent(memberLease), []string{"lease-deleted member a"}},
 
-		"first plan":    {absent(planLease), seenPlan(plan(t, 1)), []string{"plan-changed flotilla-plan >1"}},
-		"plan changed":  {seenPlan(plan(t, 1)), seenPlan(plan(t, 2)), []string{"plan-changed flotilla-plan 1>2"}},
-		"plan touched":  {seenPlan(plan(t, 1)), seenPlan(both(plan(t, 1), said{"x": "y"})), nil},
-		"plan of lies":  {seenPlan(plan(t, 1)), seenPlan(both(plan(t, 2), said{leaseapi.GenerationAnnotation: "9"})), []string{"plan-changed flotilla-plan 1>2"}},
+		"first plan":   {absent(planLease), seenPlan(plan(t, 1)), []string{"plan-changed flotilla-plan >1"}},
+		"plan changed": {seenPlan(plan(t, 1)), seenPlan(plan(t, 2)), []string{"plan-changed flotilla-plan 1>2"}},
+		"plan touched": {seenPlan(plan(t, 1)), seenPlan(both(plan(t, 1), said{"x": "y"})), nil},
+		"plan with a wrong generation annotation": {seenPlan(plan(t, 1)), seenPlan(both(plan(t, 2), said{leaseapi.GenerationAnnotation: "9"})), []string{"plan-changed flotilla-plan 1>2"}},
 		"plan spoilt":   {seenPlan(plan(t, 1)), seenPlan(said{leaseapi.DocumentAnnotation: "{"}), []string{"plan-unreadable flotilla-plan"}},
 		"plan put back": {seenPlan(said{leaseapi.DocumentAnnotation: "{"}), seenPlan(plan(t, 1)), []string{"plan-changed flotilla-plan >1"}},
 		"plan deleted":  {seenPlan(plan(t, 1)), absent(planLease), []string{"lease-deleted flotilla-plan 1>"}},
@@ -290,8 +291,8 @@ func TestLast(t *testing.T) {
 	}
 }
 
-// TestLastAgrees: one observation tells of the last transition what a watcher was told of it, by
-// the same word and at the same time, unless it cannot know how.
+// TestLastAgrees checks that a single observation shows the last transition by the same word and at
+// the same time as a watcher saw it, if it can know the kind.
 func TestLastAgrees(t *testing.T) {
 	agreed := 0
 	for name, tc := range between(t) {
@@ -306,7 +307,7 @@ func TestLastAgrees(t *testing.T) {
 			}
 			agreed++
 			if l.Lease != b.Lease || l.Member != b.Member || l.To != b.To || l.Term != b.Term || !l.Stamp.Equal(b.Stamp) {
-				t.Errorf("%s: %s\nafterwards: %s", name, tell([]Transition{b}), tell([]Transition{l}))
+				t.Errorf("%s: Between found %s\nLast found %s", name, tell([]Transition{b}), tell([]Transition{l}))
 			}
 		}
 	}
@@ -328,7 +329,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestEveryKindIsTold finds a kind that nothing above tells.
+// TestEveryKindIsTold finds a kind that no case above produces.
 func TestEveryKindIsTold(t *testing.T) {
 	told := map[Kind]bool{Returned: true, Expired: true} // by Resumed and Lapsed
 	for _, tc := range between(t) {
@@ -346,17 +347,17 @@ func TestEveryKindIsTold(t *testing.T) {
 			kinds++
 			literal := spec.Values[0].(*ast.BasicLit).Value
 			if word, err := strconv.Unquote(literal); err != nil || !told[Kind(word)] {
-				t.Errorf("nothing tells %s", spec.Names[0])
+				t.Errorf("no case produces %s", spec.Names[0])
 			}
 		}
 		return true
 	})
 	if kinds < 20 {
-		t.Errorf("kind.go has %d kinds: the test reads less than it should", kinds)
+		t.Errorf("kind.go has only %d kinds: the test misses some", kinds)
 	}
 }
 
-// BenchmarkRenewal is what each renewal costs everyone that watches.
+// BenchmarkRenewal measures what each renewal costs everyone that watches.
 func BenchmarkRenewal(b *testing.B) {
 	says := said{leaseapi.RunningAnnotation: "3", leaseapi.GenerationAnnotation: "1"}
 	for what, pair := range map[string][2]election.Observation{

@@ -7,17 +7,17 @@ type Kind string
 const (
 	// Acquired: To holds what nobody held, or holds it again in another term.
 	Acquired Kind = "acquired"
-	// Released: From has released it.
+	// Released: From released it.
 	Released Kind = "released"
 	// HandedOver: it went from From to To after From had released it.
 	HandedOver Kind = "handed-over"
 	// TakenOver: it went from From to To without a release.
 	TakenOver Kind = "taken-over"
-	// Expired: nothing was heard of its holder, From, for the Lease's duration.
+	// Expired: its holder, From, was silent for the Lease's duration.
 	Expired Kind = "expired"
 	// Asked: To has asked From for it.
 	Asked Kind = "asked"
-	// Ready: To holds a shard and is ready to run it, once those of an older plan have stopped.
+	// Ready: To holds a shard and is ready to run it once those of an older plan have stopped.
 	Ready Kind = "ready"
 	// Running: the shard's controllers run at To.
 	Running Kind = "running"
@@ -37,9 +37,9 @@ const (
 	Silent Kind = "silent"
 	// Returned: the same incarnation of a silent Member has renewed its Lease.
 	Returned Kind = "returned"
-	// Drained: an operator has asked that Member gets no shards.
+	// Drained: an operator has drained Member.
 	Drained Kind = "drained"
-	// Undrained: an operator has taken that back.
+	// Undrained: an operator has ended the drain.
 	Undrained Kind = "undrained"
 	// PlanRefused: Member cannot work by plan generation To.
 	PlanRefused Kind = "plan-refused"
@@ -47,19 +47,18 @@ const (
 
 // What happens to the plan, and to any Lease.
 const (
-	// PlanChanged: the plan is another one. From and To are generations; From is empty if there was
-	// no plan that could be read.
+	// PlanChanged: the plan has changed. From and To are generations; From is empty if there was no
+	// readable plan.
 	PlanChanged Kind = "plan-changed"
-	// PlanUnreadable: what is in the plan's place cannot be read, or nothing is.
+	// PlanUnreadable: the plan's place has something unreadable, or nothing.
 	PlanUnreadable Kind = "plan-unreadable"
-	// FleetStopped: an operator has asked the fleet to stand by.
+	// FleetStopped: an operator has stopped the fleet.
 	FleetStopped Kind = "fleet-stopped"
-	// FleetStarted: an operator has taken that back.
+	// FleetStarted: an operator has started the fleet again.
 	FleetStarted Kind = "fleet-started"
-	// LeaseDeleted: somebody has deleted a Lease, which no member does.
+	// LeaseDeleted: somebody has deleted a Lease. No member does that.
 	LeaseDeleted Kind = "lease-deleted"
 )
 
-// IsStep reports whether it is a step on the way from one holder to the next, which changes neither
-// of them.
+// IsStep reports whether it is a step on the way from one holder to the next that changes neither.
 func (k Kind) IsStep() bool { return k == Asked || k == Ready || k == Running }

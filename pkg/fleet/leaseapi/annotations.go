@@ -2,13 +2,12 @@ package leaseapi
 
 // Labels of the fleet's Leases.
 const (
-	// FleetLabel names the fleet, on every Lease of it.
+	// FleetLabel names the fleet, on each of its Leases.
 	FleetLabel = "flotilla.dev/fleet"
-	// RingLabel and ShardLabel name what a shard's Lease is for.
+	// RingLabel and ShardLabel name the shard of a shard's Lease.
 	RingLabel  = "flotilla.dev/ring"
 	ShardLabel = "flotilla.dev/shard"
-	// KindLabel says what a Lease is for, where the API server's fence must tell: [KindMember] or
-	// [KindPlan].
+	// KindLabel tells the API server's fence what a Lease is for: [KindMember] or [KindPlan].
 	KindLabel = "flotilla.dev/kind"
 )
 
@@ -20,69 +19,68 @@ const (
 
 // Annotations of a shard's Lease, written by its holder.
 const (
-	// RangeAnnotation is the shard's part of the keyspace; it is missing where the shard is a group
-	// of cluster-scoped controllers.
+	// RangeAnnotation is the shard's part of the keyspace. It is missing if the shard is a group of
+	// cluster-scoped controllers.
 	RangeAnnotation = "flotilla.dev/range"
 	// ControllersAnnotation lists the shard's controllers, sorted, comma separated. With the range
 	// it says what the Lease covers, whichever plan the reader knows.
 	ControllersAnnotation = "flotilla.dev/controllers"
 	// LacksAnnotation lists the controllers of the shard that its holder's build does not have and
-	// so does not run, comma separated; it is missing where there are none.
+	// so does not run, comma separated. It is missing if there are none.
 	LacksAnnotation = "flotilla.dev/lacks"
 	// ReadyAnnotation has the term of a holder that waits, with everything prepared, for its
 	// shard's predecessors.
 	ReadyAnnotation = "flotilla.dev/ready"
 	// RunningAnnotation has the term of a holder that runs the shard.
 	RunningAnnotation = "flotilla.dev/running"
-	// CensusAnnotation has what the shard's namespaces weigh, see [CensusOn].
+	// CensusAnnotation has the weight of the shard's namespaces; see [CensusOn].
 	CensusAnnotation = "flotilla.dev/census"
 )
 
 // Annotations of shards' and of members' Leases.
 const (
-	// PlanAnnotation is the digest of the plan that a member, or a shard's holder, works by.
+	// PlanAnnotation is the digest of the plan by which a member, or a shard's holder, works.
 	PlanAnnotation = "flotilla.dev/plan"
 	// GenerationAnnotation is the generation of that plan; on the plan's Lease, of the plan there.
 	GenerationAnnotation = "flotilla.dev/plan-generation"
-	// MemoryAnnotation has what a shard takes of its holder's memory, see [ShardMemory]; on a
-	// member's Lease, what the member takes, see [Memory]. It stays when a shard changes hands,
-	// until the new holder has counted.
+	// MemoryAnnotation has the memory that a shard takes at its holder, see [ShardMemory], or, on a
+	// member's Lease, the memory that the member takes, see [Memory]. When a shard changes hands
+	// the value stays until the new holder has counted.
 	MemoryAnnotation = "flotilla.dev/memory"
 )
 
-// Annotations of a member's Lease, written by the member, but for [DrainAnnotation].
+// Annotations of a member's Lease. The member writes them, except [DrainAnnotation].
 const (
-	// RingsAnnotation lists the rings that a member serves, comma separated; it is missing where it
-	// serves all.
+	// RingsAnnotation lists the rings that a member serves, comma separated. It is missing if the
+	// member serves all.
 	RingsAnnotation = "flotilla.dev/rings"
-	// LeaderLocksAnnotation lists the foreign Leases that a member waits for, comma separated; it
-	// is missing where it waits for none. Members that differ were set up wrongly.
+	// LeaderLocksAnnotation lists the foreign Leases that a member waits for, comma separated. It
+	// is missing if there are none. Members that differ are misconfigured.
 	LeaderLocksAnnotation = "flotilla.dev/leader-locks"
-	// NodeAnnotation and ZoneAnnotation say where a member runs; they are missing where it does not
+	// NodeAnnotation and ZoneAnnotation say where a member runs. They are missing if it does not
 	// know.
 	NodeAnnotation = "flotilla.dev/node"
 	ZoneAnnotation = "flotilla.dev/zone"
-	// DrainAnnotation is set by an operator: whatever its value, the member gets no shards and
-	// hands over those that it has. It stays until an operator removes it, also when the member is
-	// restarted.
+	// DrainAnnotation is set by an operator. Whatever its value, the member gets no shards and
+	// hands over those that it has. It stays until an operator removes it, even when the member
+	// restarts.
 	DrainAnnotation = "flotilla.dev/drain"
 	// RefusedAnnotation says which plan generation a member refuses, and why.
 	RefusedAnnotation = "flotilla.dev/refused-plan"
-	// CatalogueAnnotation has what its build knows of controllers, see [skew.Known]. It is missing
-	// where the build has no catalogue, or is from before there was one.
+	// CatalogueAnnotation has what the member's build knows of controllers; see [skew.Known]. It is
+	// missing if the build has no catalogue or predates catalogues.
 	CatalogueAnnotation = "flotilla.dev/catalogue"
-	// FormatAnnotation has the newest form of plans that its build reads, see [PlanFormat]. Builds
-	// from before there was one refuse a plan with a canary.
+	// FormatAnnotation has the newest format of plans that the member's build reads; see
+	// [PlanFormat]. Builds that predate formats refuse a plan with a canary.
 	FormatAnnotation = "flotilla.dev/plan-format"
-	// StillAnnotation is there while the member stands still, and has the value of
-	// [StopAnnotation] that it obeys: it runs nothing, and does not keep the
-	// leader locks.
+	// StillAnnotation is there while the member is still. Its value is the [StopAnnotation] that
+	// the member obeys. A still member runs nothing, and does not keep the leader locks.
 	StillAnnotation = "flotilla.dev/still"
-	// UseAnnotation has what its process uses beside memory, see [Use]. It is missing where the
-	// build is from before there was one.
+	// UseAnnotation has what the member's process uses besides memory; see [Use]. Builds that
+	// predate it do not write it.
 	UseAnnotation = "flotilla.dev/use"
-	// HealthAnnotation has how its controllers fare, see [Health]. It stands apart from
-	// [UseAnnotation], which builds that do not know it read.
+	// HealthAnnotation has the health of the member's controllers; see [Health]. It is separate
+	// because builds that do not know it read [UseAnnotation].
 	HealthAnnotation = "flotilla.dev/health"
 )
 
@@ -90,12 +88,12 @@ const (
 const (
 	// DocumentAnnotation has the plan, as [shard.Plan.Document] writes it.
 	DocumentAnnotation = "flotilla.dev/plan-document"
-	// RejectedAnnotation has what was written in the plan's place and could not be used, once the
-	// planner has put the plan back.
+	// RejectedAnnotation has the text in the plan's place that could not be used, after the planner
+	// has restored the plan.
 	RejectedAnnotation = "flotilla.dev/rejected-plan"
-	// LastGoodAnnotation has the plan that the planner works by, as [shard.Plan.Packed] writes it:
-	// what members that start judge the plan by, and work by where that cannot be used. The planner
-	// keeps it up to date.
+	// LastGoodAnnotation has the plan by which the planner works, as [shard.Plan.Packed] writes it.
+	// Members that start judge the plan by it, and work by it if the plan cannot be used. The
+	// planner keeps it up to date.
 	LastGoodAnnotation = "flotilla.dev/last-good-plan"
 	// StopAnnotation is set by an operator and stops the fleet, see [Stop]: every member releases
 	// its shards and runs nothing, and the last one releases the leader locks. It stays until an

@@ -11,16 +11,17 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// PlanFormat is the form of plans that this build reads: 2 may have a canary.
+// PlanFormat is the format of plans that this build reads: 2 may have a canary.
 const PlanFormat = "2"
 
-// VersionOf returns the version of a member's build, as it publishes it; empty if it does not.
+// VersionOf returns the version that a member publishes for its build; empty if it publishes none.
 func VersionOf(m election.Member) string {
 	version, _, _ := strings.Cut(m.Annotations[CatalogueAnnotation], " ")
 	return version
 }
 
-// MemberOn returns the member that a Lease is for, by its name, and whether it is for one.
+// MemberOn returns the member whose Lease this is, by the Lease's name, and whether it is a
+// member's.
 func MemberOn(fleet string, o election.Observation) (string, bool) {
 	name, ours := strings.CutPrefix(o.Name, election.MemberLease(fleet, ""))
 	return name, ours && name != ""
@@ -29,11 +30,12 @@ func MemberOn(fleet string, o election.Observation) (string, bool) {
 // MaxAway is how long a member that is away counts as one that will come back.
 const MaxAway = 15 * time.Minute
 
-// KnownMembers returns the members that there are, and those that have been away for no longer than
-// [MaxAway] at the last sign of life of any, so that they count as ones that will come back, each
-// with its name and annotations. Shards have their homes among them. What is compared stands on the
-// Leases, so that all members know the same ones, and is of the API server's clock: a member whose
-// own is wrong, or was when its process began, makes no other be forgotten.
+// KnownMembers returns the members that exist or will presumably come back, each with its name and
+// annotations. Shards have their homes among them. A member that is away counts as coming back if
+// it has been away for at most [MaxAway] at the last sign of life of any member. All compared times
+// are on the Leases, so that all members know the same ones, and come from the API server's clock.
+// So a member whose own clock is wrong, or was wrong at its start, does not make others be
+// forgotten.
 func KnownMembers(fleet string, observations []election.Observation) []election.Member {
 	var known []election.Member
 	for _, o := range PresencesOf(fleet, observations) {
@@ -44,16 +46,16 @@ func KnownMembers(fleet string, observations []election.Observation) []election.
 	return known
 }
 
-// Presence is the Lease of a member, and for how long that had been silent at the last sign of
-// life of any.
+// Presence is the Lease of a member, and how long it had been silent at the last sign of life of
+// any member.
 type Presence struct {
 	election.Observation
-	// Member is its name, Silence 0 or more.
+	// Member is the member's name. Silence is 0 or more.
 	Member  string
 	Silence time.Duration
 }
 
-// PresencesOf returns the Leases of all members that there have been.
+// PresencesOf returns the Leases of all members that have ever been there.
 func PresencesOf(fleet string, observations []election.Observation) []Presence {
 	var all []Presence
 	var signs []time.Time
@@ -63,7 +65,7 @@ func PresencesOf(fleet string, observations []election.Observation) []Presence {
 			continue
 		}
 		if _, says := o.Annotations[election.StateAnnotation]; !says {
-			continue // Somebody has written it for a holder that was to be judged.
+			continue // Somebody else created it, to judge a holder.
 		}
 		all, signs = append(all, Presence{Observation: o, Member: name}), append(signs, lastSign(o))
 	}
@@ -77,8 +79,8 @@ func PresencesOf(fleet string, observations []election.Observation) []Presence {
 	return all
 }
 
-// lastSign returns when a Lease was renewed last, as the API server has noted beside the fields
-// that the writer changed; or else what the writer says itself.
+// lastSign returns when a Lease was last renewed, as the API server noted it with the fields that
+// the writer changed. If there is no such note, it returns what the writer says.
 func lastSign(o election.Observation) time.Time {
 	var last time.Time
 	if o.Lease != nil {
@@ -94,14 +96,13 @@ func lastSign(o election.Observation) time.Time {
 	return last
 }
 
-// IsDrained reports whether an operator has asked that the member gets no shards.
+// IsDrained reports whether an operator has drained the member.
 func IsDrained(m election.Member) bool {
 	return m.Annotations[DrainAnnotation] != "" && !faults.DrainIgnored
 }
 
-// ServersOf returns the names of those members that serve the ring, sorted. Drained members are
-// among them only where all are drained: that a shard has an owner is worth more than what was
-// asked for.
+// ServersOf returns the names of the members that serve the ring, sorted. Drained members are among
+// them only if all are drained: giving a shard an owner matters more than the drain.
 func ServersOf(members []election.Member, ring string) []string {
 	var names, drained []string
 	for _, m := range members {
@@ -122,9 +123,9 @@ func ServersOf(members []election.Member, ring string) []string {
 	return slices.Compact(names)
 }
 
-// Stayers returns the names of the members that serve the ring and are there to stay, sorted: the
-// planner gives shards to them. They are the known ones and those that live, whatever stamps others
-// may bear. A joining member is one of them if it is the home of a shard: it was restarted.
+// Stayers returns the names of the members that serve the ring and are there to stay, sorted. The
+// planner gives shards to them. They are the known members and the live ones, whatever stamps
+// others may have. A joining member is one of them if it is the home of a shard: it has restarted.
 func Stayers(known []election.Member, roster election.Roster, ring shard.Ring) []string {
 	return slices.DeleteFunc(ServersOf(slices.Concat(known, roster.Members()), ring.Name), func(name string) bool {
 		member, live := roster.Get(name)
@@ -133,7 +134,8 @@ func Stayers(known []election.Member, roster election.Roster, ring shard.Ring) [
 	})
 }
 
-// KnownOf returns what a member says that its build knows; false if it says nothing, or nonsense.
+// KnownOf returns what a member publishes that its build knows; false if it publishes nothing or
+// the text is invalid.
 func KnownOf(m election.Member) (skew.Known, bool) {
 	text := m.Annotations[CatalogueAnnotation]
 	if text == "" {

@@ -17,11 +17,11 @@ import (
 // PlanLease returns the name of the Lease that has the fleet's plan: "<fleet>-plan".
 func PlanLease(fleet string) string { return fleet + "-plan" }
 
-// ErrNoPlan says that nobody has written a plan yet.
+// ErrNoPlan is the error if nobody has written a plan yet.
 var ErrNoPlan = errors.New("there is no plan")
 
-// PlanOn reads the plan from its Lease. The error is ErrNoPlan if there is none, and else names the
-// fault.
+// PlanOn reads the plan from its Lease. The error is ErrNoPlan if there is none; any other error
+// names the fault.
 func PlanOn(lease *coordinationv1.Lease) (shard.Plan, error) {
 	if lease == nil || lease.Annotations[DocumentAnnotation] == "" {
 		return shard.Plan{}, ErrNoPlan
@@ -36,10 +36,10 @@ func PlanOn(lease *coordinationv1.Lease) (shard.Plan, error) {
 	return plan, nil
 }
 
-// WithPlan returns a copy of the plan's Lease, or a new one if it is nil, that has the plan.
-// Written with an update, it is refused by the API server if somebody else has written meanwhile.
-// Where the Lease does not keep the last good plan, that is this one, by the word of whoever writes
-// it: what is there may be what all members refuse.
+// WithPlan returns a copy of the plan's Lease, or a new Lease if it is nil, with the plan. The API
+// server refuses an update with it if somebody else has written meanwhile. If the Lease does not
+// keep a last good plan, this plan becomes the last good one on the writer's word: the plan on the
+// Lease may be one that all members refuse.
 func WithPlan(fleet string, lease *coordinationv1.Lease, plan shard.Plan) (*coordinationv1.Lease, error) {
 	if err := plan.Validate(); err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
@@ -71,24 +71,22 @@ func WithPlan(fleet string, lease *coordinationv1.Lease, plan shard.Plan) (*coor
 }
 
 const (
-	// maxAnnotations is what the API server allows for all annotations of an object: names and
-	// values, in bytes.
+	// maxAnnotations is the API server's limit for all annotations of an object: names and values,
+	// in bytes.
 	maxAnnotations = 256 << 10
-	// spareAnnotations are left to what others write on the plan's Lease, requests for it among
-	// them.
+	// spareAnnotations are left for what others write on the plan's Lease, such as requests for it.
 	spareAnnotations = 8 << 10
-	// maxDocument is how long the plan may be for people to read. A longer one is packed.
+	// maxDocument is the maximum length of a readable plan. A longer one is packed.
 	maxDocument = 128 << 10
-	// lastApplied is what 'kubectl apply' keeps: all that somebody applied once, so for a plan's
-	// Lease as much again.
+	// lastApplied is where 'kubectl apply' keeps everything that was last applied: for a plan's
+	// Lease, the same amount again.
 	lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 )
 
-// errNoLastGood says that the plan's Lease does not keep the last good plan.
 var errNoLastGood = fmt.Errorf("annotation %s is missing", LastGoodAnnotation)
 
-// LastGoodOn reads the last good plan from the plan's Lease: the one that the planner has worked
-// by, whatever is in its place on the Lease now. The error says why there is none.
+// LastGoodOn reads the last good plan from the plan's Lease: the one by which the planner has
+// worked, whatever the Lease has in the plan's place. The error says why there is none.
 func LastGoodOn(lease *coordinationv1.Lease) (shard.Plan, error) {
 	if lease == nil || lease.Annotations[LastGoodAnnotation] == "" {
 		return shard.Plan{}, errNoLastGood
@@ -100,8 +98,7 @@ func LastGoodOn(lease *coordinationv1.Lease) (shard.Plan, error) {
 	return plan, nil
 }
 
-// documentOf returns the plan as it is written on its Lease: for people to read, unless that is too
-// long.
+// documentOf returns the plan as written on its Lease: readable, unless that is too long.
 func documentOf(plan shard.Plan) (string, error) {
 	document, err := plan.Document()
 	if err != nil || len(document) <= shard.MaxPacked {
@@ -114,8 +111,8 @@ func documentOf(plan shard.Plan) (string, error) {
 	return packed, nil
 }
 
-// Fit makes the annotations of the plan's Lease small enough for the API server, by leaving out
-// what can best be spared.
+// Fit makes the annotations of the plan's Lease small enough for the API server, by dropping what
+// matters least.
 func Fit(annotations map[string]string) error {
 	for _, spare := range []func(over int){
 		func(int) { delete(annotations, lastApplied) },
@@ -149,7 +146,7 @@ func Fit(annotations map[string]string) error {
 		maxAnnotations-spareAnnotations)
 }
 
-// Shorten returns at most n bytes of a text, and dots after them if there are more.
+// Shorten returns a text cut to n bytes, followed by dots if it was longer.
 func Shorten(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -160,7 +157,7 @@ func Shorten(text string, n int) string {
 // cut ends a text that was too long.
 const cut = "..."
 
-// MaxGeneration is beyond what any fleet comes to: a Lease that says more has been tampered with.
+// MaxGeneration is more than any fleet reaches: a Lease with more has been tampered with.
 const MaxGeneration = 1 << 53
 
 // PlanSaid is the plan that a member, or a shard's holder, says it works by.
@@ -169,8 +166,8 @@ type PlanSaid struct {
 	Digest     string
 }
 
-// PlanSaidOn reads the annotations of a Lease. The result is not known where they say nothing, or
-// nonsense.
+// PlanSaidOn reads the annotations of a Lease. The result is not known if they say nothing or are
+// invalid.
 func PlanSaidOn(annotations map[string]string) PlanSaid {
 	generation, err := strconv.ParseInt(annotations[GenerationAnnotation], 10, 64)
 	if err != nil || generation < 1 || generation >= MaxGeneration || annotations[PlanAnnotation] == "" {
@@ -182,8 +179,8 @@ func PlanSaidOn(annotations map[string]string) PlanSaid {
 // Known reports whether anything was said.
 func (s PlanSaid) Known() bool { return s.Generation > 0 }
 
-// RefusesPlan reports whether a member claims nothing by the plan of this generation: because it
-// refuses that, or refuses another and works by none, or by one that is older than both.
+// RefusesPlan reports whether a member claims nothing under the plan of this generation: because it
+// refuses that plan, or refuses another and works by none, or by one that is older than both.
 func RefusesPlan(m election.Member, generation int64) bool {
 	number, _, refuses := strings.Cut(m.Annotations[RefusedAnnotation], ":")
 	works := m.Annotations[GenerationAnnotation]

@@ -18,27 +18,27 @@ func ShardLabels(fleet string, id shard.ID) map[string]string {
 	return map[string]string{FleetLabel: fleet, RingLabel: id.Ring, ShardLabel: id.Name}
 }
 
-// SaysRunning reports whether the holder of a Lease has said, in its present term, that it runs the
-// shard.
+// SaysRunning reports whether the holder of a Lease has published, in its present term, that it
+// runs the shard.
 func SaysRunning(o election.Observation) bool { return saysIn(o, RunningAnnotation) }
 
-// SaysReady reports whether the holder of a Lease has said, in its present term, that everything is
-// prepared and that it waits for its shard's predecessors.
+// SaysReady reports whether the holder of a Lease has published, in its present term, that
+// everything is prepared and that it waits for the shard's predecessors.
 func SaysReady(o election.Observation) bool { return saysIn(o, ReadyAnnotation) }
 
 func saysIn(o election.Observation, annotation string) bool {
 	return o.Annotations[annotation] == strconv.Itoa(int(o.Transitions))
 }
 
-// ShardOn returns the shard that a Lease is for, by its labels, if its name fits them.
+// ShardOn returns the shard that a Lease is for, by its labels, and whether its name matches them.
 func ShardOn(fleet string, o election.Observation) (shard.ID, bool) {
 	id := shard.ID{Ring: o.Labels[RingLabel], Name: o.Labels[ShardLabel]}
 	return id, o.Labels[FleetLabel] == fleet && id.Ring != "" && ShardLease(fleet, id) == o.Name
 }
 
-// IsShard reports whether a Lease is that of a shard of the fleet: by its labels, or, should
-// somebody have stripped them, because a member of the fleet holds it. get returns the Lease of a
-// name, or one that does not exist.
+// IsShard reports whether a Lease belongs to a shard of the fleet: by its labels, or, if somebody
+// has removed them, because a member of the fleet holds it. get returns the Lease of a name, or one
+// that does not exist.
 func IsShard(fleet string, o election.Observation, get func(lease string) election.Observation) bool {
 	if of, labelled := o.Labels[FleetLabel]; labelled {
 		return of == fleet && o.Labels[RingLabel] != ""
@@ -51,8 +51,8 @@ func IsShard(fleet string, o election.Observation, get func(lease string) electi
 	return holder != "" && get(election.MemberLease(fleet, holder)).Exists
 }
 
-// CoverOn returns what a shard's Lease says that it covers. What it does not say, or nobody can
-// read, is everything.
+// CoverOn returns what a shard's Lease says it covers. A missing or unreadable part covers
+// everything.
 func CoverOn(o election.Observation) Cover {
 	c := Cover{Any: o.Annotations[ControllersAnnotation] == ""}
 	if text, ranged := o.Annotations[RangeAnnotation]; ranged {
@@ -68,12 +68,12 @@ func CoverOn(o election.Observation) Cover {
 // Cover is the extent that a shard's Lease names.
 type Cover struct {
 	shard.Extent
-	// Any is set where it cannot be read, or may be any controller's.
+	// Any is set if the extent cannot be read, or may include any controller.
 	Any bool
 }
 
-// Overlaps reports whether it overlaps with the extent, as far as can be known: one that cannot be
-// read overlaps with everything.
+// Overlaps reports whether the cover overlaps with the extent, as far as can be known: an
+// unreadable one overlaps with everything.
 func (c Cover) Overlaps(e shard.Extent) bool {
 	if c.Any {
 		return c.Range.Overlaps(e.Range)
@@ -81,5 +81,5 @@ func (c Cover) Overlaps(e shard.Extent) bool {
 	return c.Extent.Overlaps(e)
 }
 
-// Same reports whether it is the extent. One that does not name its controllers is taken to be.
+// Same reports whether the cover is the extent. A cover that names no controllers is taken to be.
 func (c Cover) Same(e shard.Extent) bool { return c.Any || c.Equal(e) }

@@ -9,16 +9,15 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// maxBy is how long the name in a [Stop] may be, in bytes.
+// maxBy is the maximum length of the name in a [Stop], in bytes.
 const maxBy = 256
 
-// Stop says that an operator has stopped the fleet. On the Lease it is a time as RFC 3339 has it
-// and a name: "2026-11-24T08:50:00Z by alice@laptop". The name may be left out, with the word
-// before it.
+// Stop says that an operator has stopped the fleet. On the Lease it is an RFC 3339 time and a name:
+// "2026-11-24T08:50:00Z by alice@laptop". The " by" part may be missing.
 type Stop struct {
-	// Since is when it was stopped, by the operator's clock; zero if that is not known.
+	// Since is when the operator stopped it, by the operator's clock; zero if unknown.
 	Since time.Time
-	// By is who says that they stopped it; empty if nobody does.
+	// By names who stopped it; empty if unknown.
 	By string
 }
 
@@ -31,7 +30,7 @@ func (s Stop) Annotation() string {
 	return text
 }
 
-// String returns what follows "stopped": " since ... by ...".
+// String returns the text that follows "stopped": " since ... by ...".
 func (s Stop) String() string {
 	text := ""
 	if !s.Since.IsZero() {

@@ -7,36 +7,36 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// Use is what a member says of its process, 0 or more each. It is for people: nothing is decided by
-// it.
+// Use is what a member publishes about its process. All values are 0 or more. It is for people:
+// nothing is decided by it.
 type Use struct {
-	// CPU is the mean use of processors since it said so last, in thousandths of one.
+	// CPU is the mean processor use since the last report, in thousandths of a processor.
 	CPU int64
-	// Queued is how many items wait in the workqueues of all its controllers.
+	// Queued is how many items wait in the workqueues of all controllers.
 	Queued int64
-	// Work is what its controllers have done since it said so last; nil where it does not say.
+	// Work is what the controllers have done since the last report; nil if not reported.
 	Work *UseOfWork
-	// Health is how its controllers have fared since it said so last; nil where it does not say.
+	// Health is how the controllers have fared since the last report; nil if not reported.
 	Health *Health
 }
 
-// Health is how the controllers of a member fare.
+// Health describes how the controllers of a member fare.
 type Health struct {
-	// Requests are those that have an answer or will get none, in a thousand seconds. Errors of
-	// them were refused, or failed; a conflict is no error.
+	// Requests are the completed requests in a thousand seconds, with or without an answer. Errors
+	// is how many of them were refused or failed, not counting conflicts.
 	Requests, Errors int64
-	// Wait50 and Wait99 are how long half of the items of workqueues waited at most, and 99 of 100,
-	// in microseconds, as exactly as buckets tell; 0 where there were none.
+	// Wait50 and Wait99 are the 50th and 99th percentile of the time that items waited in
+	// workqueues, in microseconds, to the precision of the buckets; 0 if there were none.
 	Wait50, Wait99 int64
 }
 
-// String returns all four with a slash between them, as on a Lease: "9100/35/120/40000".
+// String returns all four values separated by slashes, as on a Lease: "9100/35/120/40000".
 func (h Health) String() string {
 	return fmt.Sprintf("%d/%d/%d/%d", h.Requests, h.Errors, h.Wait50, h.Wait99)
 }
 
-// healthOn returns what a member has published on its Lease; nil if that cannot be read. Newer
-// builds may say more.
+// healthOn returns what a member has published on its Lease; nil if it cannot be read. Newer builds
+// may publish more values.
 func healthOn(lease election.Observation) *Health {
 	n := numbers(lease.Annotations[HealthAnnotation], "/")
 	if len(n) < 4 || n[1] > n[0] {
@@ -47,17 +47,16 @@ func healthOn(lease election.Observation) *Health {
 
 // UseOfWork is what the controllers of a member have done with the items of their workqueues.
 type UseOfWork struct {
-	// Reconciles and Retries are how many were processed, and put back after an error or to be
-	// looked at again, in a thousand seconds.
+	// Reconciles and Retries count, in a thousand seconds, the items that were processed, and those
+	// that were put back after an error or to be looked at again.
 	Reconciles, Retries int64
-	// P50 and P99 are how long half of them took at most, and 99 of 100, in microseconds, as
-	// exactly as buckets tell; 0 where there were none.
+	// P50 and P99 are the 50th and 99th percentile of the processing time, in microseconds, to the
+	// precision of the buckets; 0 if there were none.
 	P50, P99 int64
 }
 
-// String returns CPU and queued items with a slash between them, as on a Lease, and what the
-// controllers have done after another one if it is known: "312/17/4200/12/850/40000". Health is
-// apart.
+// String returns CPU and queued items separated by a slash, as on a Lease, followed by Work if it
+// is known: "312/17/4200/12/850/40000". Health is separate.
 func (u Use) String() string {
 	text := fmt.Sprintf("%d/%d", u.CPU, u.Queued)
 	if w := u.Work; w != nil {
@@ -67,7 +66,7 @@ func (u Use) String() string {
 }
 
 // UseOn returns what a member has published on its Lease, and whether it has published anything
-// that can be read.
+// readable.
 func UseOn(lease election.Observation) (u Use, published bool) {
 	n := numbers(lease.Annotations[UseAnnotation], "/")
 	switch len(n) {
@@ -82,8 +81,8 @@ func UseOn(lease election.Observation) (u Use, published bool) {
 	return u, true
 }
 
-// MayMoveShards reports whether a change of a Lease may move a shard: neither a renewal does, nor
-// what a member says of its use, which changes every time.
+// MayMoveShards reports whether a change of a Lease may move a shard. A renewal does not, nor does
+// what a member publishes about its use, which changes every time.
 func MayMoveShards(before, after election.Observation) bool {
 	if !election.IsMore(before, after) {
 		return false

@@ -10,11 +10,11 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// noNamespaces is the census of a shard without namespaces, on its Lease: an empty annotation would
-// be none at all.
+// noNamespaces is how a Lease shows the census of a shard without namespaces. An empty annotation
+// would mean no census at all.
 const noNamespaces = "none"
 
-// CensusText returns the census of a shard as it stands on its Lease.
+// CensusText returns the census of a shard as it appears on its Lease.
 func CensusText(census shard.Census) string {
 	if len(census) == 0 {
 		return noNamespaces
@@ -23,7 +23,7 @@ func CensusText(census shard.Census) string {
 }
 
 // CensusOn returns what the shard's holder has published on its Lease, and whether it has published
-// anything that can be read.
+// anything readable.
 func CensusOn(lease election.Observation) (census shard.Census, published bool) {
 	text := lease.Annotations[CensusAnnotation]
 	if text == noNamespaces {
@@ -36,38 +36,38 @@ func CensusOn(lease election.Observation) (census shard.Census, published bool) 
 // maxMemory is more than any process has, in bytes.
 const maxMemory = 1 << 50
 
-// ShardMemory is an estimate of what a shard takes of its holder's memory, in bytes, 0 or more
-// each.
+// ShardMemory is an estimate of the memory that a shard takes at its holder, in bytes. Both values
+// are 0 or more.
 type ShardMemory struct {
-	// Cached is what is cached for it, Fixed what it takes without any object.
+	// Cached is what is cached for the shard. Fixed is what it takes without any object.
 	Cached, Fixed int64
 }
 
 // Total returns the bytes of both.
 func (m ShardMemory) Total() int64 { return m.Cached + m.Fixed }
 
-// String returns the two numbers with a plus sign between them, as on a Lease.
+// String returns the two numbers separated by a plus sign, as on a Lease.
 func (m ShardMemory) String() string { return fmt.Sprintf("%d+%d", m.Cached, m.Fixed) }
 
-// Memory is what a member says of its memory, in bytes, 0 or more each.
+// Memory is what a member publishes about its memory, in bytes. Both values are 0 or more.
 type Memory struct {
-	// Live is the heap that is really in use, Beside an estimate of what of it belongs to no shard:
-	// the process itself, and what ranges share.
+	// Live is the heap that is really in use. Beside is an estimate of the part of it that belongs
+	// to no shard: the process itself, and what ranges share.
 	Live, Beside int64
 }
 
-// String returns the two numbers with a slash between them, as on a Lease.
+// String returns the two numbers separated by a slash, as on a Lease.
 func (m Memory) String() string { return fmt.Sprintf("%d/%d", m.Live, m.Beside) }
 
 // ShardMemoryOn returns what a holder has published on the Lease of its shard, and whether anybody
-// has published anything that can be read.
+// has published anything readable.
 func ShardMemoryOn(lease election.Observation) (m ShardMemory, published bool) {
 	m.Cached, m.Fixed, published = twoNumbers(lease.Annotations[MemoryAnnotation], "+")
 	return m, published
 }
 
 // MemoryOn returns what a member has published on its Lease, and whether it has published anything
-// that can be read.
+// readable.
 func MemoryOn(lease election.Observation) (m Memory, published bool) {
 	m.Live, m.Beside, published = twoNumbers(lease.Annotations[MemoryAnnotation], "/")
 	return m, published
@@ -81,7 +81,7 @@ func twoNumbers(text, separator string) (a, b int64, ok bool) {
 	return n[0], n[1], true
 }
 
-// numbers returns the numbers of a text, none negative; nil if anything else is in it.
+// numbers returns the numbers in a text, none negative; nil if the text has anything else.
 func numbers(text, separator string) []int64 {
 	var all []int64
 	for part := range strings.SplitSeq(text, separator) {
@@ -94,15 +94,16 @@ func numbers(text, separator string) []int64 {
 	return all
 }
 
-// WeightsOf returns what the planner goes by for a ring: what the holders of its shards have
-// published on their Leases, and what each member carries beside. It is complete once all holders
-// of the ring have said what their namespaces weigh. get returns the Lease of a name, or anything
-// without annotations; carrier returns the member that is taken to have a shard of another ring.
+// WeightsOf returns the weights by which the planner plans a ring: what the holders of its shards
+// have published on their Leases, and what each member carries besides. It is complete once all
+// holders of the ring have published the weight of their namespaces. get returns the Lease of a
+// name, or anything without annotations. carrier returns the member that is taken to carry a shard
+// of another ring.
 //
-// Weights are in objects. Where all holders of the ring have also said what their shards take of
-// the memory, an object is a mean one of the ring: a range whose objects are twice as large weighs
-// twice as much, and a group as much as so many objects of the ring would take. Where some have
-// not, being of an older version, objects are counted, and groups weigh nothing.
+// Weights are in objects. If all holders of the ring have also published the memory of their
+// shards, an object means an average one of the ring. A range whose objects are twice as large
+// weighs twice as much, and a group weighs as many objects of the ring as its memory would hold. If
+// some holders, of an older version, have not, objects are counted and groups weigh nothing.
 func WeightsOf(fleet string, plan shard.Plan, ring shard.Ring, get func(lease string) election.Observation, carrier func(shard.ID) string) (w Weights, complete bool) {
 	type weighed struct {
 		census shard.Census
@@ -138,21 +139,21 @@ func WeightsOf(fleet string, plan shard.Plan, ring shard.Ring, get func(lease st
 	return w, complete
 }
 
-// Weights are those of a ring as holders have published them.
+// Weights are a ring's weights as holders have published them.
 type Weights struct {
 	shard.Weights
-	// PerObject is what a mean object of the ring takes, in bytes; 0 if that is not known, and then
+	// PerObject is the memory of an average object of the ring, in bytes. If it is 0, for unknown,
 	// nothing is carried.
 	PerObject float64
-	// Whole reports whether it is known of all shards of other rings what they take.
+	// Whole reports whether the memory of all shards of other rings is known.
 	Whole bool
 }
 
-// Bytes returns what so many objects of the ring take; 0 if that is not known.
+// Bytes returns the memory of that many objects of the ring; 0 if unknown.
 func (w Weights) Bytes(objects int64) int64 { return int64(float64(objects) * w.PerObject) }
 
-// scaled returns the census with its weights times the factor. A factor that is out of all
-// proportion is nonsense on a Lease, and cut short.
+// scaled returns the census with its weights multiplied by factor. An absurd factor on a Lease is
+// clamped.
 func scaled(c shard.Census, factor float64) shard.Census {
 	const most = 100
 	factor = min(max(factor, 1.0/most), most)
@@ -164,7 +165,7 @@ func scaled(c shard.Census, factor float64) shard.Census {
 	return out
 }
 
-// weighOthers finds out what the other rings' shards weigh, and what each member carries of them.
+// weighOthers sets the weight of the other rings' shards, and what each member carries of them.
 func (w *Weights) weighOthers(
 	fleet string, plan shard.Plan, ring shard.Ring, get func(lease string) election.Observation, carrier func(shard.ID) string,
 ) {

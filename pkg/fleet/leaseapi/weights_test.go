@@ -33,7 +33,7 @@ func leaseWith(memory string) election.Observation {
 	return o
 }
 
-// TestWeightsOf has a ring of two ranges, and two groups.
+// TestWeightsOf uses a ring of two ranges, and two groups.
 func TestWeightsOf(t *testing.T) {
 	half := uint64(1) << 63
 	shards := func(ring string, names ...string) []shard.Shard {
@@ -59,7 +59,7 @@ func TestWeightsOf(t *testing.T) {
 		change   map[string][2]string
 		complete bool
 		whole    bool
-		// want are the weights of the cells, and what a and b carry.
+		// want has the weights of the cells, carried what a and b carry.
 		want    []int64
 		carried map[string]int64
 	}{
@@ -115,7 +115,7 @@ func TestWeightsOf(t *testing.T) {
 	}
 }
 
-// TestUseText reads back what is written, and nothing else.
+// TestUseText reads back what was written, and refuses everything else.
 func TestUseText(t *testing.T) {
 	with := func(text string) election.Observation {
 		o := election.Observation{Exists: true}
@@ -136,8 +136,8 @@ func TestUseText(t *testing.T) {
 	}
 }
 
-// TestHealthText reads back what is written beside it, what newer builds may say too, and nothing
-// else.
+// TestHealthText reads back what was written beside Use, and what newer builds may write, and
+// refuses everything else.
 func TestHealthText(t *testing.T) {
 	for text, want := range map[string]*Health{
 		"9100/35/120/40000": {9100, 35, 120, 40000}, "0/0/0/0": {}, "7/7/1/2": {7, 7, 1, 2}, "7/6/1/2/3": {7, 6, 1, 2},

@@ -7,17 +7,18 @@ import (
 	"time"
 )
 
-// This file walks through every history of one shard on one member. Decisions are those of
-// PrepareStep and WorkStep; what pkg/fleet does around them is modelled here, at its least orderly:
-// answers come whenever they like, either lane may step at any time, the goal changes, claims come
-// and go, timers fire or do not. Nothing is bounded but what is told apart: of times, whether they
-// have come, and of preparations, the present one and an earlier one whose answer is late.
+// This file walks through every history of one shard on one member. The decisions are those of
+// PrepareStep and WorkStep. Everything that pkg/fleet does around them is modelled here at its
+// least orderly: answers come at any time, either lane may step at any time, the goal changes,
+// claims come and go, timers fire or not. The only abstractions are that of a time the model knows
+// just whether it has come, and of preparations just the present one and an earlier one whose
+// answer is late.
 //
 // The explorers of pkg/election and its heartbeat walk through versions of Leases, ages and members
-// in whatever order, and need keys of their own for that. Here a world is a comparable value, so a
-// map is all that they would have in common.
+// in any order, and need special keys for that. Here a model is a comparable value, so the
+// explorers would share no more than a map.
 
-// instance is what becomes of one that is built.
+// instance is the condition of an instance that was built.
 type instance int8
 
 const (
@@ -25,14 +26,14 @@ const (
 	unfilled
 	full
 	broken // it could not be filled
-	cold   // with empty caches, as it is meant to be
+	cold   // with empty caches, as intended
 )
 
 func (i instance) String() string {
 	return [...]string{"none", "unfilled", "full", "broken", "cold"}[i]
 }
 
-// filled is the answer to a Fill that nobody has read.
+// filled is an unread answer to a Fill.
 type filled int8
 
 const (
@@ -41,23 +42,24 @@ const (
 	failed
 )
 
-// world is a state of one shard's run and of what is around it.
-type world struct {
+// model is a state of one shard's run and its surroundings.
+type model struct {
 	state State
-	// ahead is the instance of the preparation, hand that of the work, and judged reports whether
-	// the latter has seen the last writes.
+	// ahead is the instance of the preparation, hand that of the work. judged reports whether the
+	// latter has seen the last writes.
 	ahead, hand instance
 	judged      bool
-	// present and late are answers to the filling of the present preparation and of an earlier one.
+	// present and late are the answers to the filling of the present preparation and of an earlier
+	// one.
 	present, late filled
-	// got is set once a slot was got, slot while the run has one.
+	// got is set while a slot was received but not yet reported, slot while the run has one.
 	got, slot bool
 	// discarding, discarded: the lane waits for the end of a Discard, or has its answer.
 	discarding, discarded bool
 	ending, ended         bool
-	// claimed: there is a claim. stopped: its work is to stop.
+	// claimed: there is a claim. stopped: its work should stop.
 	claimed, stopped bool
-	// doing is the work's action under way, and looked is set once it has looked.
+	// doing is the work's action under way. looked is set once it has looked.
 	doing  Action
 	looked bool
 }
@@ -65,7 +67,7 @@ type world struct {
 const (
 	presentNumber = 2
 	lateNumber    = 1
-	theTerm       = 7
+	claimTerm     = 7
 )
 
 var (
@@ -74,29 +76,29 @@ var (
 	over  = due.Add(time.Hour)
 )
 
-// rules are the two step functions, or ones with a mistake.
+// rules are the two step functions, possibly with a planted mistake.
 type rules struct {
 	prepare, work func(Input) Output
 }
 
 var ours = rules{PrepareStep, WorkStep}
 
-// explorer walks through all worlds.
+// explorer walks through all models.
 type explorer struct {
 	rules
-	from  map[world]step
-	queue []world
-	// broken is what the first world breaks that is not as promised, and how it came about.
+	from  map[model]step
+	queue []model
+	// broken is the first broken promise, and how the steps that led to it.
 	broken, how string
 }
 
-// step is how a world came about.
+// step is how a model was reached.
 type step struct {
-	before world
+	before model
 	what   string
 }
 
-// at returns the state with its times replaced by whether they are to come.
+// at returns the state with each time reduced to one that is still to come.
 func at(s State) State {
 	for _, t := range []*time.Time{&s.Preparation.Until, &s.Work.Until} {
 		if !t.IsZero() {
@@ -107,11 +109,11 @@ func at(s State) State {
 }
 
 func explore(r rules) *explorer {
-	e := &explorer{rules: r, from: map[world]step{}}
-	start := world{}
+	e := &explorer{rules: r, from: map[model]step{}}
+	start := model{}
 	start.state.Preparation.Number = presentNumber
 	e.from[start] = step{}
-	e.queue = []world{start}
+	e.queue = []model{start}
 	for len(e.queue) > 0 && e.broken == "" {
 		w := e.queue[0]
 		e.queue = e.queue[1:]
@@ -126,7 +128,7 @@ func explore(r rules) *explorer {
 	return e
 }
 
-func (e *explorer) fail(w world, why string) {
+func (e *explorer) fail(w model, why string) {
 	if e.broken != "" {
 		return
 	}
@@ -139,8 +141,8 @@ func (e *explorer) fail(w world, why string) {
 	e.broken, e.how = why, strings.Join(steps, "\n")
 }
 
-// add records what follows a world.
-func (e *explorer) add(before, after world, what string) {
+// add records a model that follows another.
+func (e *explorer) add(before, after model, what string) {
 	if _, known := e.from[after]; known || e.broken != "" {
 		return
 	}
@@ -148,42 +150,42 @@ func (e *explorer) add(before, after world, what string) {
 	e.queue = append(e.queue, after)
 }
 
-// expand finds out all that may happen next.
-func (e *explorer) expand(w world) {
-	try := func(what string, change func(*world)) {
+// expand adds everything that may happen next.
+func (e *explorer) expand(w model) {
+	try := func(what string, change func(*model)) {
 		next := w
 		change(&next)
 		e.add(w, next, what)
 	}
 	for _, g := range []Goal{{}, {Owned: true}, {Owned: true, Wanted: true}, {Standby: true}} {
-		try(fmt.Sprintf("goal %+v", g), func(n *world) { n.state.Goal = g })
+		try(fmt.Sprintf("goal %+v", g), func(n *model) { n.state.Goal = g })
 	}
-	try("is to end", func(n *world) { n.ending = true })
+	try("told to end", func(n *model) { n.ending = true })
 	if !w.claimed {
-		try("acquires", func(n *world) { n.claimed, n.stopped = true, false })
+		try("acquires", func(n *model) { n.claimed, n.stopped = true, false })
 	} else {
-		try("is to stop", func(n *world) { n.stopped = true })
+		try("told to stop", func(n *model) { n.stopped = true })
 		if w.doing == Wait && w.state.Work.Stage == Idle {
-			try("claim ends", func(n *world) { n.claimed = false })
+			try("claim ends", func(n *model) { n.claimed = false })
 		}
 	}
 	if w.state.Work.Stage == Running {
-		try("runs", func(n *world) { n.state = n.state.Raised(theTerm) })
+		try("runs", func(n *model) { n.state = n.state.Raised(claimTerm) })
 	}
 	if w.state.Preparation.Stage == Queued && !w.got && !w.ended {
-		try("gets a slot", func(n *world) { n.got, n.slot = true, true })
+		try("gets a slot", func(n *model) { n.got, n.slot = true, true })
 	}
 	if w.ahead == unfilled {
-		try("is filled", func(n *world) { n.ahead, n.present = full, succeeded })
-		try("is not filled", func(n *world) { n.ahead, n.present = broken, failed })
+		try("is filled", func(n *model) { n.ahead, n.present = full, succeeded })
+		try("is not filled", func(n *model) { n.ahead, n.present = broken, failed })
 	}
 	if w.discarding {
-		try("has discarded", func(n *world) { n.discarding, n.discarded, n.ahead = false, true, none })
+		try("has discarded", func(n *model) { n.discarding, n.discarded, n.ahead = false, true, none })
 	}
 	if !w.ended && !w.discarding {
 		for _, now := range []time.Time{early, over} {
 			for _, answer := range w.answers() {
-				// The claim may have begun, or ended, since the lane asked whether there is one.
+				// The claim may have begun or ended since the lane read Claimed.
 				for _, claimed := range []bool{false, true} {
 					next := w
 					what := e.stepPrepare(&next, now, answer, claimed)
@@ -201,8 +203,8 @@ func (e *explorer) expand(w world) {
 	}
 }
 
-// answers are what the preparation's lane may find answered.
-func (w world) answers() []Answer {
+// answers returns the answers that the lane that prepares may find.
+func (w model) answers() []Answer {
 	if w.discarded {
 		return []Answer{{To: Discard, Pause: time.Second}}
 	}
@@ -216,8 +218,8 @@ func (w world) answers() []Answer {
 	return all
 }
 
-// stepPrepare has the preparation's lane step, and begins what it is to do.
-func (e *explorer) stepPrepare(w *world, now time.Time, answer Answer, claimed bool) string {
+// stepPrepare steps the lane that prepares, and begins the action.
+func (e *explorer) stepPrepare(w *model, now time.Time, answer Answer, claimed bool) string {
 	before := *w
 	in := Input{
 		Now: now, State: w.state, Answer: answer, Ending: w.ending, Claimed: claimed, Slot: w.got,
@@ -240,18 +242,18 @@ func (e *explorer) stepPrepare(w *world, now time.Time, answer Answer, claimed b
 	switch out.Action {
 	case Wait:
 		asks := p.Stage == Warm && p.Hold == Free && w.ahead == full
-		require(!p.Asking || asks, "asks for what it has not prepared")
+		require(!p.Asking || asks, "asks without a full instance")
 	case Fill:
 		require(w.slot && p.Slot, "fills without a slot")
-		require(w.ahead == none, "fills a second one")
-		require(!claimed && w.state.Work.Stage == Idle && !w.ending, "prepares for what it has, or although it is to end")
+		require(w.ahead == none, "fills a second instance")
+		require(!claimed && w.state.Work.Stage == Idle && !w.ending, "prepares although claimed or ending")
 		w.ahead = unfilled
 		if w.present != unanswered {
 			w.late = w.present
 		}
 		w.present, w.state.Preparation.Number = unanswered, presentNumber
 	case Cancel:
-		require(p.Hold == Rejected, "calls off what is wanted")
+		require(p.Hold == Rejected, "cancels a wanted preparation")
 	case Ask:
 		require(w.ahead == full, "asks before it has prepared")
 	case Unask:
@@ -259,8 +261,8 @@ func (e *explorer) stepPrepare(w *world, now time.Time, answer Answer, claimed b
 		require(w.slot && !p.Slot, "gives back a slot that it does not have")
 		w.slot = false
 	case Discard:
-		require(w.ahead == full || w.ahead == broken, fmt.Sprintf("discards what is %v", w.ahead))
-		require(before.doing != Judge, "discards what the work may take")
+		require(w.ahead == full || w.ahead == broken, fmt.Sprintf("discards an instance that is %v", w.ahead))
+		require(before.doing != Judge, "discards an instance that the work may take")
 		w.discarding = true
 	case End:
 		require(w.ending && w.ahead == none && !w.slot && !p.Asking, "ends and leaves something behind")
@@ -271,8 +273,8 @@ func (e *explorer) stepPrepare(w *world, now time.Time, answer Answer, claimed b
 	return "prepares: " + out.Action.String()
 }
 
-// outcomes are the answers that the work's action may have; none if there is nothing to step for.
-func (w world) outcomes() []Answer {
+// outcomes returns the answers that the work's action may have; none if there is no reason to step.
+func (w model) outcomes() []Answer {
 	yes, no := Answer{To: w.doing}, Answer{To: w.doing, Failed: true, Pause: time.Second}
 	rivals := Answer{To: w.doing, Rivals: true}
 	switch w.doing {
@@ -299,8 +301,8 @@ func (w world) outcomes() []Answer {
 	return nil
 }
 
-// stepWork has the work read the answer to its action, step, and begin the next one.
-func (e *explorer) stepWork(w *world, now time.Time, answer Answer) string {
+// stepWork gives the work the answer to its action, steps it, and begins the next action.
+func (e *explorer) stepWork(w *model, now time.Time, answer Answer) string {
 	before := *w
 	require := func(ok bool, why string) {
 		if !ok {
@@ -312,7 +314,7 @@ func (e *explorer) stepWork(w *world, now time.Time, answer Answer) string {
 		w.looked = !answer.Failed
 	case Judge:
 		if !answer.Failed {
-			require(w.hand == none, "takes a second one")
+			require(w.hand == none, "takes a second instance")
 			w.hand, w.judged, w.ahead = w.ahead, true, none
 		}
 	case Prepare:
@@ -330,7 +332,7 @@ func (e *explorer) stepWork(w *world, now time.Time, answer Answer) string {
 	}
 	in := Input{Now: now, State: w.state, Answer: answer, Stopped: w.stopped, Retry: time.Second}
 	if w.state.Work.Stage == Idle {
-		in.Begun = theTerm
+		in.Begun = claimTerm
 	}
 	out := e.work(in)
 	w.state, w.doing = at(out.State), out.Action
@@ -339,18 +341,18 @@ func (e *explorer) stepWork(w *world, now time.Time, answer Answer) string {
 		require(w.state.Work.Stage == Pausing, "waits for nothing")
 	case Look:
 	case Judge:
-		require(w.ahead != none && !w.discarding, "judges what is not there")
+		require(w.ahead != none && !w.discarding, "judges a missing preparation")
 	case Prepare, Build:
 		require(w.looked, "begins before it has looked")
-		require(w.hand == none, out.Action.String()+"s a second one")
+		require(w.hand == none, out.Action.String()+"s a second instance")
 	case Await:
-		require(w.hand == full && w.state.Work.Ready() == theTerm, "waits for others and is not prepared")
+		require(w.hand == full && w.state.Work.Ready() == claimTerm, "waits for predecessors and is not prepared")
 	case Join:
 		require(w.hand == full, "joins with nothing in hand")
 	case Run:
 		require(w.claimed && w.looked, "runs unclaimed, or before it has looked")
-		require(w.hand == cold || w.hand == full && w.judged, "runs what is "+w.hand.String()+" or unfit")
-		require(!w.stopped, "runs although it is to stop")
+		require(w.hand == cold || w.hand == full && w.judged, "runs an instance that is "+w.hand.String()+" or unfit")
+		require(!w.stopped, "runs after it was told to stop")
 	case Drop:
 		require(w.hand != none, "drops nothing")
 	case Return:
@@ -364,8 +366,9 @@ func (e *explorer) stepWork(w *world, now time.Time, answer Answer) string {
 	return fmt.Sprintf("works: %v", out.Action)
 }
 
-// settle has everything answered, the work's actions by answer, until done or nothing happens.
-func (e *explorer) settle(w world, answer func(world) Answer, done func(world) bool) bool {
+// settle answers everything, the work's actions by answer, until done or until nothing happens. It
+// reports whether done was reached.
+func (e *explorer) settle(w model, answer func(model) Answer, done func(model) bool) bool {
 	for range 60 {
 		if done(w) {
 			return true
@@ -397,40 +400,40 @@ func (e *explorer) settle(w world, answer func(world) Answer, done func(world) b
 	return false
 }
 
-// judgeEnd holds that a run that is to end does.
-func (e *explorer) judgeEnd(w world) {
+// judgeEnd checks that a run that should end does.
+func (e *explorer) judgeEnd(w model) {
 	start := w
 	w.ending, w.stopped = true, true
 	ends := e.settle(w,
-		func(w world) Answer { return Answer{To: w.doing, Failed: w.doing == Judge || w.doing == Await} },
-		func(w world) bool { return w.ended && w.state.Work.Stage == Idle && w.hand == none && !w.slot })
+		func(w model) Answer { return Answer{To: w.doing, Failed: w.doing == Judge || w.doing == Await} },
+		func(w model) bool { return w.ended && w.state.Work.Stage == Idle && w.hand == none && !w.slot })
 	if !ends {
-		e.fail(start, "does not end")
+		e.fail(start, "never ends")
 	}
 }
 
-// judgeProgress holds that a shard that is to be this member's is asked for, and runs once it is
+// judgeProgress checks that a shard that this member should own is asked for, and runs once it is
 // claimed.
-func (e *explorer) judgeProgress(w world) {
+func (e *explorer) judgeProgress(w model) {
 	if w.ending {
 		return
 	}
 	start := w
-	works := func(w world) Answer {
+	works := func(w model) Answer {
 		return Answer{To: w.doing, Failed: w.doing == Judge && w.ahead != full}
 	}
 	if w.claimed {
 		if work := w.state.Work; w.stopped || work.Stage == Dropping && !work.Again {
-			return // It is given back.
+			return // The claim is given back.
 		}
-		if !e.settle(w, works, func(w world) bool { return w.state.Work.Stage == Running }) {
-			e.fail(start, "does not come to run")
+		if !e.settle(w, works, func(w model) bool { return w.state.Work.Stage == Running }) {
+			e.fail(start, "never runs")
 		}
 		return
 	}
 	w.state.Goal = Goal{Owned: true, Wanted: true}
-	if !e.settle(w, works, func(w world) bool { return w.state.Preparation.Asking }) {
-		e.fail(start, "does not come to ask")
+	if !e.settle(w, works, func(w model) bool { return w.state.Preparation.Asking }) {
+		e.fail(start, "never asks")
 	}
 }
 
@@ -441,11 +444,11 @@ func TestExplore(t *testing.T) {
 	}
 	t.Logf("%d states", len(e.from))
 	if len(e.from) < 5_000 {
-		t.Errorf("only %d states: most of what may happen was not tried", len(e.from))
+		t.Errorf("only %d states: most histories were not tried", len(e.from))
 	}
 }
 
-// TestExploreConvicts plants a mistake at a time.
+// TestExploreConvicts plants one mistake at a time.
 func TestExploreConvicts(t *testing.T) {
 	prepare := func(change func(Input) Input) rules {
 		return rules{func(in Input) Output { return PrepareStep(change(in)) }, WorkStep}
@@ -464,7 +467,7 @@ func TestExploreConvicts(t *testing.T) {
 				}
 				return out
 			})},
-		{"run without a preparation", "runs what is none or unfit",
+		{"run without a preparation", "runs an instance that is none or unfit",
 			work(func(_ Input, out Output) Output {
 				if out.Action == Judge || out.Action == Build {
 					out.Action, out.State.Work.Stage = Run, Running
@@ -478,28 +481,28 @@ func TestExploreConvicts(t *testing.T) {
 				}
 				return out
 			})},
-		{"an unfit preparation is run", "runs what is none or unfit",
+		{"an unfit preparation is run", "runs an instance that is none or unfit",
 			rules{PrepareStep, func(in Input) Output {
 				if in.State.Work.Stage == Judging {
 					in.Answer.Failed = false
 				}
 				return WorkStep(in)
 			}}},
-		{"what could not catch up is run", "runs what is full or unfit",
+		{"an instance that could not catch up is run", "runs an instance that is full or unfit",
 			rules{PrepareStep, func(in Input) Output {
 				if in.State.Work.Stage == Joining {
 					in.Answer.Failed = false
 				}
 				return WorkStep(in)
 			}}},
-		{"run although it is to stop", "runs although it is to stop",
+		{"run after it was told to stop", "runs after it was told to stop",
 			rules{PrepareStep, func(in Input) Output {
 				if in.State.Work.Stage != Pausing {
 					in.Stopped = false
 				}
 				return WorkStep(in)
 			}}},
-		{"ready before it is prepared", "waits for others and is not prepared",
+		{"ready before it is prepared", "waits for predecessors and is not prepared",
 			work(func(_ Input, out Output) Output {
 				if out.Action == Prepare {
 					out.Action, out.State.Work.Stage = Await, Waiting
@@ -513,14 +516,14 @@ func TestExploreConvicts(t *testing.T) {
 				}
 				return in
 			})},
-		{"discarded while it is judged", "discards what the work may take",
+		{"discarded while it is judged", "discards an instance that the work may take",
 			prepare(func(in Input) Input {
 				if in.State.Preparation.Hold == Judged {
 					in.State.Preparation.Hold = Free
 				}
 				return in
 			})},
-		{"what was taken stays with the preparation", "asks before it has prepared",
+		{"a taken instance stays with the preparation", "asks before it has prepared",
 			work(func(in Input, out Output) Output {
 				if in.State.Work.Stage == Judging && !in.Answer.Failed {
 					out.State.Preparation = in.State.Preparation
@@ -528,13 +531,13 @@ func TestExploreConvicts(t *testing.T) {
 				}
 				return out
 			})},
-		{"what was rejected is kept", "does not end", prepare(func(in Input) Input {
+		{"a rejected instance is kept", "never ends", prepare(func(in Input) Input {
 			if in.State.Preparation.Hold == Rejected {
 				in.State.Preparation.Hold = Judged
 			}
 			return in
 		})},
-		{"prepared for a shard that is claimed", "prepares for what it has, or although it is to end",
+		{"prepared for a shard that is claimed", "prepares although claimed or ending",
 			prepare(func(in Input) Input {
 				in.Claimed = false
 				return in
@@ -545,7 +548,7 @@ func TestExploreConvicts(t *testing.T) {
 			}
 			return in
 		})},
-		{"the answer to a discard is lost", "does not end", prepare(func(in Input) Input {
+		{"the answer to a discard is lost", "never ends", prepare(func(in Input) Input {
 			if in.Answer.To == Discard {
 				in.Answer = Answer{}
 			}
@@ -563,7 +566,7 @@ func TestExploreConvicts(t *testing.T) {
 		t.Run(c.mistake, func(t *testing.T) {
 			e := explore(c.rules)
 			if e.broken != c.why {
-				t.Errorf("it is convicted by %q, want %q; %d states\n%s", e.broken, c.why, len(e.from), e.how)
+				t.Errorf("the explorer found %q, want %q; %d states\n%s", e.broken, c.why, len(e.from), e.how)
 			}
 		})
 	}

@@ -2,12 +2,12 @@ package shardrun
 
 import "time"
 
-// PrepareStep decides what to do next about what is prepared ahead of a claim. After any action but
-// Wait and End, carry it out and step again with its answer; Fill is carried out beside the lane,
-// and answered when it is done.
+// PrepareStep decides the next action of the lane that prepares ahead of a claim. Except for Wait
+// and End, carry the action out and step again with its answer. Fill runs beside the lane, and is
+// answered when it is done.
 //
-// The first row that applies is taken. "prepares" is Wanted or Standby, "keeps" is Owned or
-// Standby; "filled" and "unfilled" are answers to Fill of this Number. Others change nothing.
+// The first row that applies decides. "prepares" means Wanted or Standby, "keeps" means Owned or
+// Standby. "filled" and "unfilled" are answers to Fill of this Number. Others change nothing.
 //
 //	Stage       Condition                                  Action    Next
 //	any         asking, and not Warm, Free, Owned alone    Unask     same
@@ -31,8 +31,8 @@ import "time"
 //	Discarding  discarded                                  Wait      Resting, Until its Pause
 //	any         otherwise                                  Wait      same
 //
-// A preparation that is Judged is the work's: [WorkStep] takes it, and leaves Resting, or rejects
-// it. One that could not be filled is Warm while it is Judged: the work has the error, too.
+// A Judged preparation belongs to the work: [WorkStep] takes it, and leaves Resting, or rejects it.
+// One that could not be filled is Warm while it is Judged: the work has the error too.
 func PrepareStep(in Input) Output {
 	in.Answer = in.fitting()
 	p := in.State.Preparation
@@ -59,13 +59,13 @@ func PrepareStep(in Input) Output {
 	}
 }
 
-// asks reports whether the holder may still be asked.
+// asks reports whether the lane may ask the holder, or go on asking.
 func (in Input) asks() bool {
 	p, goal := in.State.Preparation, in.State.Goal
 	return p.Stage == Warm && p.Hold == Free && goal.Owned && !goal.Standby && !in.Ending
 }
 
-// fitting returns the answer; none if it is to the filling of another preparation.
+// fitting returns the answer, or none if it answers the filling of another preparation.
 func (in Input) fitting() Answer {
 	if in.Answer.To == Fill && in.Answer.Number != in.State.Preparation.Number {
 		return Answer{}
@@ -73,20 +73,20 @@ func (in Input) fitting() Answer {
 	return in.Answer
 }
 
-// prepared is an output that leaves the preparation as p.
+// prepared returns an output that leaves the preparation as p.
 func (in Input) prepared(a Action, p Preparation) Output {
 	out := Output{Action: a, State: in.State}
 	out.State.Preparation = p
 	return out
 }
 
-// again steps from where an output has come to, without the answer, which is used up.
+// again steps from the state of an output, without the answer, which is used up.
 func (out Output) again(in Input) Output {
 	in.State, in.Answer = out.State, Answer{}
 	return PrepareStep(in)
 }
 
-// rest returns what is left of a preparation that is over.
+// rest returns what remains of a preparation that is over.
 func (p Preparation) rest(now time.Time, pause time.Duration) Preparation {
 	return Preparation{
 		Stage: Resting, Number: p.Number, Slot: p.Slot, Asking: p.Asking, Until: now.Add(pause),
@@ -115,8 +115,8 @@ func (in Input) resting() Output {
 func (in Input) queued() Output {
 	p := in.State.Preparation
 	unwanted := in.Ending || !in.State.Goal.prepares()
-	// The claim may have begun since Claimed was read, and its work have looked for what is
-	// prepared.
+	// The claim may have begun since Claimed was read, and its work may have looked for a
+	// preparation.
 	held := in.Claimed || in.State.Work.Stage != Idle
 	switch {
 	case in.Slot && (unwanted || held):
@@ -170,7 +170,7 @@ func (in Input) warm() Output {
 	return out
 }
 
-// discard gives up what is prepared. Nobody is to blame for what is not wanted any more.
+// discard discards the preparation. One that is unwanted anyway does not count as failed.
 func (in Input) discard(why Why) Output {
 	p := in.State.Preparation
 	switch {

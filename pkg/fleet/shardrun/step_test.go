@@ -222,7 +222,7 @@ func TestPrepareStep(t *testing.T) {
 			want := Output{Action: c.action, Why: c.why, Wake: c.wake}
 			want.State = State{Goal: c.goal, Preparation: c.after}
 			if out != want {
-				t.Errorf("it is\n%+v, want\n%+v", out, want)
+				t.Errorf("got\n%+v, want\n%+v", out, want)
 			}
 		})
 	}
@@ -395,7 +395,7 @@ func TestWorkStep(t *testing.T) {
 				want.State.Work.Until = later
 			}
 			if out != want {
-				t.Errorf("it is\n%+v, want\n%+v", out, want)
+				t.Errorf("got\n%+v, want\n%+v", out, want)
 			}
 		})
 	}
@@ -409,14 +409,14 @@ func TestWhatAStateSays(t *testing.T) {
 			t.Errorf("%v is ready in term %d", stage, w.Ready())
 		}
 		if waits := stage == Succeeding || stage == Waiting; waits != w.Waits() {
-			t.Errorf("%v waits: %t", stage, w.Waits())
+			t.Errorf("%v: Waits is %t", stage, w.Waits())
 		}
 		if runs := stage == Running; runs != w.IsRunning() || runs != (w.Running() == 7) {
 			t.Errorf("%v runs in term %d", stage, w.Running())
 		}
 		for _, term := range []int32{0, 6, 7} {
 			if up := (State{Work: w}).Raised(term).Work.Up; up != (stage == Running && term == 7) {
-				t.Errorf("%v is up by what ran in term %d: %t", stage, term, up)
+				t.Errorf("%v: Up after Raised(%d) is %t", stage, term, up)
 			}
 		}
 	}

@@ -1,10 +1,10 @@
 package shardrun
 
-// WorkStep decides what to do next under a claim. Carry the action out, and step again with its
-// answer, until it asks for Return. Wait is until Output.Wake, or until the work is to stop.
+// WorkStep decides the next action under a claim. Carry the action out, and step again with its
+// answer, until the action is Return. Wait lasts until Output.Wake, or until the work should stop.
 //
-// The first row that applies is taken; "fails" and "rivals" are those of the answer. "offered" is a
-// preparation that is Filling or Warm and Free.
+// The first row that applies decides. "fails" and "rivals" are those of the answer. "offered" means
+// a preparation that is Filling or Warm, and Free.
 //
 //	Stage       Condition           Action    Next         The preparation
 //	Idle        Begun               Look      Looking
@@ -34,7 +34,7 @@ package shardrun
 //	Dropping    Again, not Stopped  Build     Building
 //	Dropping    otherwise           Return    Idle
 //
-// In the rows with * the work has an instance in hand: it is dropped if Stopped, and run otherwise.
+// In the rows with * the work has an instance in hand: it drops it if Stopped, otherwise runs it.
 func WorkStep(in Input) Output {
 	failed := in.Answer.Failed
 	switch in.State.Work.Stage {
@@ -91,7 +91,7 @@ func WorkStep(in Input) Output {
 	}
 }
 
-// work is an output that leaves the work in a stage.
+// work returns an output that leaves the work in a stage.
 func (in Input) work(a Action, stage WorkStage) Output {
 	out := Output{Action: a, State: in.State}
 	out.State.Work = Work{Stage: stage, Term: in.State.Work.Term}
@@ -127,7 +127,7 @@ func (in Input) judged() Output {
 	return in.start()
 }
 
-// start runs what is in hand, unless the work is to stop.
+// start runs the instance in hand, unless the work should stop.
 func (in Input) start() Output {
 	if in.Stopped {
 		return in.work(Drop, Dropping)
@@ -135,7 +135,7 @@ func (in Input) start() Output {
 	return in.work(Run, Running)
 }
 
-// pause waits for the next attempt, unless the work is to stop.
+// pause waits for the next attempt, unless the work should stop.
 func (in Input) pause() Output {
 	if in.Stopped {
 		return in.work(Return, Idle)
