@@ -45,7 +45,7 @@
 // same ratio of clock speeds as for claims:
 //
 //	member   |read |          |read: renewed
-//	         |------------------------------ RenewDeadline: leader lock not valid any more|
+//	         |------------------------------ RenewDeadline: leader lock not valid|
 //	others          |write
 //	standby                |sees the renewal --------------------------------- LeaseDuration: may acquire|
 //

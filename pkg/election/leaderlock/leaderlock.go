@@ -18,8 +18,8 @@ var ErrLost = errors.New("leader lock lost")
 // another member runs, or this process's own Run has not returned.
 var ErrBusy = errors.New("leader lock is in use")
 
-// EventSuspended: the Lease of a held leader lock was cleared or deleted, as Reason says. The right
-// is not valid until the Lease names the fleet again.
+// EventSuspended reports that the Lease of a held leader lock was cleared or deleted, as Reason
+// says. The right is not valid until the Lease names the fleet again.
 const EventSuspended election.EventType = "suspended"
 
 // Config configures a Lock. Fields without a default are required.
