@@ -49,7 +49,7 @@
 //
 //   - A clock that stops, like that of a paused virtual machine, keeps rights alive on resuming
 //     until the next request is answered. If another member has taken one of the incarnation's
-//     shards, the incarnation was struck before, so a fence in the API server can refuse its
+//     shards, the incarnation was struck before that, so a fence in the API server can refuse its
 //     writes.
 //   - Anyone who writes a shard's Lease in the name of an incarnation that has ended, releases it
 //     in its holder's name, or deletes it twice within a LeaseDuration, makes a second holder

@@ -81,7 +81,7 @@ type Output struct {
 //	Live     absent                                                 Create     Live
 //	Live     pending for RetryPeriod and the watch hangs, or soon   Read       Live
 //	Live     pending, or RetryPeriod not over since the last one    Wait       Live
-//	Live     loops not come round since the last one was sent       Wait       Live
+//	Live     loops not iterated since the last one was sent         Wait       Live
 //	Live     otherwise                                              Renew      Live
 //	Over     nothing held, holder self, self not ended              Release    Over; lists self as ended
 //	Over     otherwise                                              Wait       Over
@@ -147,8 +147,7 @@ func (in Input) live() Output {
 			in.State.Pending.Through = in.Through
 		}
 		if in.Through == in.State.Pending.Through {
-			// The watch hangs. If it were only delayed, members that read everything would not help
-			// it.
+			// The watch hangs. Reading everything would not help a watch that is only delayed.
 			read = earlier(read, s.Pending.Answered.Add(in.Timing.RetryPeriod))
 		}
 		return in.bounded(in.request(Read, read))
