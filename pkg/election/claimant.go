@@ -101,7 +101,7 @@ func (cfg ClaimantConfig) validate() error {
 // are safe for concurrent use at any time.
 type Claimant struct {
 	cfg  ClaimantConfig
-	wake chan struct{} // capacity 1: SetDesired or Touch was called
+	wake chan struct{} // capacity 1: SetDesired, SetAsk or Touch was called
 
 	turned atomic.Pointer[time.Time]
 
@@ -176,8 +176,8 @@ func (c *Claimant) Claim() *Claim {
 	return c.claim
 }
 
-// Turned returns when Run's loop last began an iteration, which it does at least twice every
-// RetryPeriod while a claim is held. It returns false if no claim is held.
+// Turned returns when Run's loop last began an iteration, which it does at least twice per
+// RetryPeriod while a claim is held. Without a claim it returns false.
 func (c *Claimant) Turned() (time.Time, bool) {
 	if at := c.turned.Load(); at != nil && c.Claim() != nil {
 		return *at, true

@@ -90,7 +90,7 @@
 //
 // # Asking for a Lease
 //
-// If another incarnation holds a Lease, a claimant may ask for it once everything is prepared
+// While another incarnation holds a Lease, a claimant may ask for it once everything is prepared
 // ([Claimant.SetAsk]): it writes its name into an annotation of the Lease, which is nobody's
 // heartbeat. Nothing forces the holder to give the Lease up. The holder's process sees the request
 // ([Record.NextHolder]), decides whether to believe it, and sets [Released] instead of [Retained],

@@ -11,7 +11,7 @@ const (
 	EventWaiting EventType = "waiting"
 	// EventAcquired: a claim has begun. Duration is how long the request took.
 	EventAcquired EventType = "acquired"
-	// EventStarted: the work has been started.
+	// EventStarted: the work has started.
 	EventStarted EventType = "started"
 	// EventRenewed: the claim has been renewed. Duration is how long the request took.
 	EventRenewed EventType = "renewed"

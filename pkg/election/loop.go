@@ -26,8 +26,8 @@ type run struct {
 	endReason   Reason    // why the last claim ended
 	stopWork    context.CancelCauseFunc
 	returned    chan struct{} // closed when the work has returned; nil if none was started
-	touchedDone int           // calls of Touch that have been written
-	written     time.Time     // when annotations were last written without a call of Touch
+	touchedDone int           // calls of Touch whose changes have been written
+	written     time.Time     // when the held Lease was last written
 	waiting     Event         // the last EventWaiting
 }
 
@@ -194,9 +194,9 @@ func (r *run) endClaim(in Input, reason Reason) {
 	r.report(Event{Type: EventEnded, Term: claim.Term(), Reason: reason, Holder: in.Observation.Holder, Duration: lasted})
 }
 
-// wait blocks until there may be something to do: a change of the Lease, a call of SetDesired, an
-// answer, the work's return, the end of Run's context, a revocation, or wake. Whichever it was, the
-// next step reads everything again.
+// wait blocks until there may be something to do: a change of the Lease, a call of SetDesired,
+// SetAsk or Touch, an answer, the work's return, the end of Run's context, a revocation, or wake.
+// Whichever it was, the next step reads everything again.
 func (r *run) wait(changed, stop, revoked <-chan struct{}, wake, now time.Time) {
 	var timer <-chan time.Time
 	if !wake.IsZero() {

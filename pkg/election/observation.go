@@ -85,7 +85,7 @@ func (o Observation) HolderEnded() bool {
 
 // LastSign returns when this process last saw a sign of life of the Lease's holder, or of whoever
 // released or emptied it. If another incarnation of the holder's member has since replaced the
-// holder, LastSign estimates: a lease duration before that.
+// holder, the result is an estimate: a lease duration before that.
 func (o Observation) LastSign() time.Time {
 	switch h := o.Heartbeat; {
 	case h == nil || !h.Exists:
