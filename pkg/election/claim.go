@@ -9,15 +9,15 @@ import (
 )
 
 // ErrDraining is the cause of the work's context once the work has been asked to stop as planned.
-// The claim still holds.
+// The claim still holds then.
 var ErrDraining = errors.New("claim is draining")
 
-// Heartbeat is what keeps a member's claims alive. [Membership] is one. Its methods are safe for
+// Heartbeat keeps a member's claims alive. [Membership] implements it. Its methods are safe for
 // concurrent use and do not block.
 type Heartbeat interface {
-	// Confirmed returns the start of the last heartbeat that is confirmed, and whether rights
-	// come of it: they do until RenewDeadline after it, if the membership has not ended before.
-	// It is zero and false if none is.
+	// Confirmed returns the start of the last confirmed heartbeat, and reports whether it gives
+	// rights: they last until RenewDeadline after start, unless the membership has ended. Without a
+	// confirmed heartbeat it returns zero and false.
 	Confirmed() (start time.Time, right bool)
 }
 
@@ -27,7 +27,7 @@ type EndedError struct {
 	Name string
 	// Term of the claim.
 	Term int32
-	// Reason it ended for.
+	// Reason why it ended.
 	Reason Reason
 	// Holder that the Lease named when the claim ended; empty if none.
 	Holder string
@@ -41,15 +41,15 @@ func (e *EndedError) Error() string {
 }
 
 // Claim is a holder's time-limited right to what a Lease stands for, during one term. Its methods
-// are safe for concurrent use. Once a claim is invalid it stays so.
+// are safe for concurrent use. Once invalid, a claim stays invalid.
 type Claim struct {
 	name     string
 	identity string
 	term     int32
 	timing   Timing
 	before   Observation
-	// heartbeat is nil if the claim is endless. holds reports whether the Lease, as it was seen
-	// last, is the claim's.
+	// heartbeat is nil if the claim is endless. holds reports whether the Lease was last seen with
+	// the claim's holder and term.
 	heartbeat Heartbeat
 	holds     func() bool
 
@@ -62,8 +62,8 @@ type Claim struct {
 	drained bool
 }
 
-// newClaim returns a claim that is valid while the heartbeat gives a right and holds says so. ctx
-// gives it its values; the claim ends by end alone if ctx cannot be cancelled.
+// newClaim returns a claim that is valid while the heartbeat gives a right and holds returns true.
+// Its context derives from ctx; if ctx cannot be cancelled, only end ends the claim.
 func newClaim(ctx context.Context, name, identity string, term int32, heartbeat Heartbeat, holds func() bool, timing Timing) *Claim {
 	c := &Claim{
 		name: name, identity: identity, term: term, timing: timing, heartbeat: heartbeat, holds: holds, draining: make(chan struct{}),
@@ -72,8 +72,8 @@ func newClaim(ctx context.Context, name, identity string, term int32, heartbeat 
 	return c
 }
 
-// EndlessClaim returns a claim without a Lease behind it, of term 0, that holds until ctx ends: for
-// a process that runs without leader election, so that one path of code serves both.
+// EndlessClaim returns a claim of term 0 that has no Lease and holds until ctx ends. A process that
+// runs without leader election uses it, so that one code path serves both.
 func EndlessClaim(ctx context.Context, name, identity string) *Claim {
 	return newClaim(ctx, name, identity, 0, nil, nil, Timing{})
 }
@@ -84,16 +84,16 @@ func (c *Claim) Name() string { return c.name }
 // Identity returns the incarnation that holds the claim.
 func (c *Claim) Identity() string { return c.identity }
 
-// Before returns what the Lease was when this claim acquired it: its last holder, or none if that
-// had released it, and what was left behind. It is zero for an endless claim.
+// Before returns the Lease that this claim acquired, as observed before: its last holder, if that
+// had not released it, and what that holder left behind. It is zero for an endless claim.
 func (c *Claim) Before() Observation { return c.before }
 
 // Term returns the claim's number: leaseTransitions, 1 or more; 0 for an endless claim.
 func (c *Claim) Term() int32 { return c.term }
 
-// Context ends when the right does, with an *EndedError as its cause. It outlives a drain: whoever
-// is draining may still write. It may end late if the process was suspended; ask Valid before each
-// write, or let a Fence do it.
+// Context ends when the right does, with an *EndedError as its cause. It outlives a drain, because
+// draining work may still write. It may end late if the process was suspended: call Valid before
+// each write, or let a Fence do it.
 func (c *Claim) Context() context.Context { return c.ctx }
 
 // Draining returns a channel that is closed once the work has been asked to stop as planned.
@@ -109,8 +109,8 @@ func (c *Claim) LastRenew() time.Time {
 	return start
 }
 
-// Deadline returns the time from which on no write may start unless a heartbeat moves it: LastRenew
-// + RenewDeadline. It is zero, which means never, for an endless claim.
+// Deadline returns LastRenew + RenewDeadline: no write may start from then on, unless a heartbeat
+// moves it. It is zero, which means never, for an endless claim.
 func (c *Claim) Deadline() time.Time {
 	if c.heartbeat == nil {
 		return time.Time{}
@@ -118,9 +118,8 @@ func (c *Claim) Deadline() time.Time {
 	return c.LastRenew().Add(c.timing.RenewDeadline)
 }
 
-// Expiry returns the time at which others may take over unless a heartbeat moves it, and no write
-// may be under way any more: LastRenew + LeaseDuration. It is zero, which means never, for an
-// endless claim.
+// Expiry returns LastRenew + LeaseDuration: from then on others may take over and no write may be
+// under way, unless a heartbeat moves it. It is zero, which means never, for an endless claim.
 func (c *Claim) Expiry() time.Time {
 	if c.heartbeat == nil {
 		return time.Time{}
@@ -128,8 +127,8 @@ func (c *Claim) Expiry() time.Time {
 	return c.LastRenew().Add(c.timing.LeaseDuration)
 }
 
-// Valid reports whether a write may start at now, a reading of the fleet's Clock taken for this
-// question.
+// Valid reports whether a write may start at now, which must be a fresh reading of the fleet's
+// Clock.
 func (c *Claim) Valid(now time.Time) bool {
 	c.mu.Lock()
 	ended := c.ended || c.ctx.Err() != nil
@@ -141,7 +140,7 @@ func (c *Claim) Valid(now time.Time) bool {
 	return right && now.Before(start.Add(c.timing.RenewDeadline)) && c.holds()
 }
 
-// drain closes Draining.
+// drain closes the channel of Draining.
 func (c *Claim) drain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

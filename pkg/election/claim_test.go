@@ -10,32 +10,32 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
-// TestClaimIsValid has each end of a claim.
+// TestClaimIsValid covers each way in which a claim becomes invalid.
 func TestClaimIsValid(t *testing.T) {
-	type scene struct {
+	type fixture struct {
 		*Claim
 		clock *leasetest.JumpClock
 		beats *fakeHeartbeat
 		holds bool
 	}
 	for name, test := range map[string]struct {
-		change func(*scene)
+		change func(*fixture)
 		want   bool
-		// cause is that of the context; empty if it has not ended.
+		// cause is the context's; empty if the context has not ended.
 		cause string
 	}{
-		"as it began":       {func(*scene) {}, true, ""},
-		"before its time":   {func(s *scene) { s.clock.Jump(10*time.Second - time.Nanosecond) }, true, ""},
-		"out of time":       {func(s *scene) { s.clock.Jump(10 * time.Second) }, false, ""},
-		"without a right":   {func(s *scene) { s.beats.finish() }, false, ""},
-		"another's Lease":   {func(s *scene) { s.holds = false }, false, ""},
-		"ended":             {func(s *scene) { s.end(ReasonOtherHolder, "b_1") }, false, `claim on f-ns-01, term 8, ended: other-holder "b_1"`},
-		"draining":          {func(s *scene) { s.drain(); s.drain() }, true, ""},
-		"draining too long": {func(s *scene) { s.drain(); s.clock.Jump(10 * time.Second) }, false, ""},
+		"as it began":       {func(*fixture) {}, true, ""},
+		"before its time":   {func(s *fixture) { s.clock.Jump(10*time.Second - time.Nanosecond) }, true, ""},
+		"out of time":       {func(s *fixture) { s.clock.Jump(10 * time.Second) }, false, ""},
+		"without a right":   {func(s *fixture) { s.beats.finish() }, false, ""},
+		"another's Lease":   {func(s *fixture) { s.holds = false }, false, ""},
+		"ended":             {func(s *fixture) { s.end(ReasonOtherHolder, "b_1") }, false, `claim on f-ns-01, term 8, ended: other-holder "b_1"`},
+		"draining":          {func(s *fixture) { s.drain(); s.drain() }, true, ""},
+		"draining too long": {func(s *fixture) { s.drain(); s.clock.Jump(10 * time.Second) }, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &scene{clock: &leasetest.JumpClock{}, holds: true}
+				s := &fixture{clock: &leasetest.JumpClock{}, holds: true}
 				s.beats = &fakeHeartbeat{clock: s.clock, begin: s.clock.Now()}
 				s.beats.stop()
 				s.Claim = newClaim(t.Context(), leaseName, "a_1", 8, s.beats, func() bool { return s.holds }, DefaultTiming())
@@ -64,16 +64,16 @@ func TestEndlessClaim(t *testing.T) {
 	}
 	cancel()
 	if claim.Valid(now) || !errors.Is(context.Cause(claim.Context()), context.Canceled) {
-		t.Error("it goes on after its context")
+		t.Error("the claim outlives its context")
 	}
 }
 
-// TestWritesOfALease has what the last holder left on a Lease.
+// TestWritesOfALease checks when the writes that the last holder left prove anything.
 func TestWritesOfALease(t *testing.T) {
 	lease := seen("", 7, 0)
 	lease.Annotations = map[string]string{WritesAnnotation: `{"term":7}`}
 	if _, proven := lease.Writes(); !proven {
-		t.Fatalf("what was left proves nothing: %v", lease.Annotations)
+		t.Fatalf("the annotation proves nothing: %v", lease.Annotations)
 	}
 	for name, change := range map[string]func(*Observation){
 		"another term": func(o *Observation) { o.Transitions = 8 },
@@ -85,12 +85,12 @@ func TestWritesOfALease(t *testing.T) {
 		o := lease
 		change(&o)
 		if _, proven := o.Writes(); proven {
-			t.Errorf("%s: it proves something", name)
+			t.Errorf("%s: the annotation proves something", name)
 		}
 	}
 }
 
-// TestLeftOnRelease follows what is left on a Lease through release and acquisition.
+// TestLeftOnRelease follows a holder's annotations through release and acquisition.
 func TestLeftOnRelease(t *testing.T) {
 	lease := (stamp{}).held(nil, "f-s", self, 4, timing.LeaseDuration, at(0))
 	left := WithoutHolder(lease, map[string]string{WritesAnnotation: "w"}, at(0))

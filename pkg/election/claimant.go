@@ -14,8 +14,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
-// LeaseWriter is the part of client-go's LeaseInterface that a claimant needs. Give it a client of
-// its own: heartbeats must not wait behind other requests in a client's rate limiter.
+// LeaseWriter is the part of client-go's LeaseInterface that a claimant needs. Give it its own
+// client: heartbeats must not wait behind other requests in a client's rate limiter.
 type LeaseWriter interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
 	Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error)
@@ -26,12 +26,12 @@ type LeaseWriter interface {
 type ClaimantConfig struct {
 	// Name of the Lease. The Observer must keep it.
 	Name string
-	// Identity of the incarnation, unique among all process starts of all members, see
+	// Identity of the incarnation, unique among all process starts of all members; see
 	// NewIncarnation.
 	Identity string
 	// Client writes Leases of the namespace that the Observer watches.
 	Client LeaseWriter
-	// Observer tells what others have written, and is told what this claimant has.
+	// Observer provides what others have written, and records what this claimant writes.
 	Observer *Observer
 	// Clock must be the Observer's.
 	Clock Clock
@@ -39,35 +39,35 @@ type ClaimantConfig struct {
 	Timing Timing
 	// Labels are written on the Lease with every acquisition. Default: none.
 	Labels map[string]string
-	// Annotations returns what to say on the Lease while it is held; an empty value removes a key.
-	// It is called from one goroutine and must not block. Call Touch when its answer changes.
-	// Default: none.
+	// Annotations returns the annotations to keep on the Lease while it is held; an empty value
+	// removes a key. It is called from one goroutine and must not block. Call Touch when its result
+	// changes. Default: none.
 	Annotations func() map[string]string
-	// Leave returns the annotations to leave on the Lease when it is released from a term, after
+	// Leave returns the annotations to write when the claimant releases the Lease in a term, after
 	// Work has returned: WritesAnnotation and StoppedAnnotation, for the next holder. An empty
 	// value removes a key. It must not block. Default: none.
 	Leave func(term int32) map[string]string
 	// Heartbeat keeps the claim alive. It must be that of Identity's member.
 	Heartbeat Heartbeat
-	// Revoked, once closed, ends any claim at once, allows no other, and counts as Released: it is
-	// the way in which a lost membership takes all claims of a process. Default: never.
+	// Revoked, once closed, ends any claim at once, prevents further claims, and counts as
+	// Released. Through it a lost membership ends all claims of a process. Default: never.
 	Revoked <-chan struct{}
-	// Work is what the claim entitles to. It is called on a goroutine of its own once per term,
-	// never while an earlier call has not returned. Its context ends when the work is to stop: with
-	// cause ErrDraining when the stop is planned, and the claim then holds until Work returns; with
-	// an *EndedError when the claim has ended.
+	// Work runs under the claim. It is called once per term on its own goroutine, never before an
+	// earlier call has returned. Its context ends when the work must stop: with cause ErrDraining
+	// for a planned stop, during which the claim holds until Work returns; with an *EndedError when
+	// the claim has ended.
 	Work func(ctx context.Context, claim *Claim)
-	// OnEvent is called for every event, in order, from the claimant's own goroutine. It must not
+	// OnEvent is called for every event, in order, from the claimant's goroutine. It must not
 	// block. Default: none.
 	OnEvent func(Event)
-	// DrainTimeout returns how long Work may take to return once it has been asked to stop as
-	// planned. It is called for every step and must not block; call SetDesired when its answer
-	// changes. Default: LeaseDuration.
+	// DrainTimeout returns how long Work may take to return after a planned stop was requested. It
+	// is called for every step and must not block; call SetDesired when its result changes.
+	// Default: LeaseDuration.
 	DrainTimeout func() time.Duration
-	// OnStuck is called at most once per claim, from the claimant's own goroutine, when Work has
-	// not returned in time: DrainTimeout after it was asked to stop, or, when the claim was lost,
-	// LeaseDuration after the last heartbeat. It must end the process. Others may hold a lost
-	// claim; one that drains is held until then, because a Lease is never released while its work
+	// OnStuck is called at most once per claim, from the claimant's goroutine, when Work has not
+	// returned in time: DrainTimeout after it was asked to stop, or, if the claim was lost,
+	// LeaseDuration after the last heartbeat. It must end the process: others may already hold a
+	// lost claim, and a draining one stays held, because a Lease is never released while its work
 	// runs.
 	OnStuck func(StuckClaim)
 	// Jitter lengthens the pause after a failed request. Default: by up to a fifth, at random.
@@ -96,12 +96,12 @@ func (cfg ClaimantConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// Claimant claims one Lease whenever it is to be held, and runs the work while the claim holds. It
-// decides nothing: Step does, and the claimant carries it out. Run must be called once; the other
-// methods are safe for concurrent use at any time.
+// Claimant claims one Lease while the desired state is Held, and runs the work while the claim
+// holds. Step decides what to do, and the claimant carries it out. Call Run once; the other methods
+// are safe for concurrent use at any time.
 type Claimant struct {
 	cfg  ClaimantConfig
-	wake chan struct{} // capacity 1: SetDesired or Touch was called
+	wake chan struct{} // capacity 1: SetDesired, SetAsk or Touch was called
 
 	turned atomic.Pointer[time.Time]
 
@@ -112,8 +112,8 @@ type Claimant struct {
 	claim   *Claim
 }
 
-// NewClaimant returns a claimant that is to hold nothing. The error names every field that is out
-// of bounds.
+// NewClaimant returns a claimant whose desired state is Released. The error names every invalid
+// field.
 func NewClaimant(cfg ClaimantConfig) (*Claimant, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -136,11 +136,11 @@ func NewClaimant(cfg ClaimantConfig) (*Claimant, error) {
 	return &Claimant{cfg: cfg, wake: make(chan struct{}, 1)}, nil
 }
 
-// SetDesired sets the state to reach from now on. It returns at once; events tell what comes of it.
-// A drain that has begun is carried through, and Held then acquires again.
+// SetDesired sets the state to reach. It returns at once; events report the outcome. A drain that
+// has begun is completed, and Held then acquires again.
 func (c *Claimant) SetDesired(desired Desired) {
 	c.mu.Lock()
-	// A member says so of every shard of others, a thousand at a time.
+	// A member calls this for every shard of other members, a thousand at a time.
 	idle := c.desired == Released && desired == Released && c.claim == nil
 	c.desired = desired
 	c.mu.Unlock()
@@ -149,7 +149,8 @@ func (c *Claimant) SetDesired(desired Desired) {
 	}
 }
 
-// Touch has changed annotations written as soon as possible. Without a claim it does nothing.
+// Touch has the claimant write changed annotations as soon as possible. Without a claim it does
+// nothing.
 func (c *Claimant) Touch() {
 	c.mu.Lock()
 	c.touched++
@@ -157,9 +158,9 @@ func (c *Claimant) Touch() {
 	c.nudge()
 }
 
-// SetAsk says whether to ask for the Lease while another incarnation holds it and it is wanted: set
+// SetAsk sets whether to ask for the Lease while it is wanted and another incarnation holds it. Set
 // it once everything is prepared to take over at once. The holder sees the request and gives the
-// Lease up if it agrees; nothing makes it.
+// Lease up only if it agrees.
 func (c *Claimant) SetAsk(ask bool) {
 	c.mu.Lock()
 	c.ask = ask
@@ -167,15 +168,16 @@ func (c *Claimant) SetAsk(ask bool) {
 	c.nudge()
 }
 
-// Claim returns the claim that is held, or nil. It may end any moment: ask Valid before each write.
+// Claim returns the current claim, or nil. The claim may end at any moment: call Valid before each
+// write.
 func (c *Claimant) Claim() *Claim {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.claim
 }
 
-// Turned returns when the loop of Run last came round, which it does twice every RetryPeriod while
-// a claim is held; false if none is.
+// Turned returns when Run's loop last began an iteration, which it does at least twice per
+// RetryPeriod while a claim is held. Without a claim it returns false.
 func (c *Claimant) Turned() (time.Time, bool) {
 	if at := c.turned.Load(); at != nil && c.Claim() != nil {
 		return *at, true

@@ -6,12 +6,11 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Clock is what the loops of this package know of time. k8s.io/utils/clock.RealClock and its fakes
-// satisfy it.
+// Clock is the source of time for the loops of this package. k8s.io/utils/clock.RealClock and its
+// fakes satisfy it.
 //
-// Now must never go backwards and should count time in suspend. Timers may stand still in suspend
-// and so fire late: nothing here concludes from a timer that its time has come, every decision
-// reads Now again.
+// Now must never go backwards and should count time in suspend. Timers may stop in suspend and so
+// fire late: no decision here relies on a timer having fired, each reads Now again.
 //
 // Implementations must be safe for concurrent use.
 type Clock interface {
@@ -19,12 +18,12 @@ type Clock interface {
 	NewTimer(d time.Duration) clock.Timer
 }
 
-// NewClock returns the clock for production. On Linux it counts time in suspend (CLOCK_BOOTTIME);
-// elsewhere, and where the kernel refuses that clock, it is Go's own, whose monotonic part may
-// stand still in suspend.
+// NewClock returns the clock for production. On Linux it counts time in suspend (CLOCK_BOOTTIME).
+// Elsewhere, and where the kernel refuses that clock, it is Go's, whose monotonic part may stop in
+// suspend.
 //
-// On Linux its readings start at the wall-clock time of the call and are not moved by later steps
-// of the wall clock. Compare only readings of the same Clock with each other.
+// On Linux its readings start at the wall-clock time of the call and do not follow later steps of
+// the wall clock. Compare only readings of the same Clock.
 func NewClock() Clock {
 	if c, ok := newBoottimeClock(); ok {
 		return c

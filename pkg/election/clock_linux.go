@@ -7,7 +7,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// boottimeClock reads CLOCK_BOOTTIME, which goes on in suspend. Its timers are Go's, which do not.
+// boottimeClock reads CLOCK_BOOTTIME, which advances in suspend. Its timers are Go's, which do not.
 type boottimeClock struct {
 	clock.RealClock
 	wall time.Time
@@ -19,8 +19,7 @@ func newBoottimeClock() (Clock, bool) {
 	if err != nil {
 		return nil, false
 	}
-	// Round strips the monotonic reading, so that Sub and Before use the sum below and nothing
-	// else.
+	// Round strips the monotonic reading, so that Sub and Before use only the sum in Now.
 	return boottimeClock{wall: time.Now().Round(0), boot: boot}, true
 }
 
@@ -28,7 +27,7 @@ func newBoottimeClock() (Clock, bool) {
 func (c boottimeClock) Now() time.Time {
 	boot, err := boottime()
 	if err != nil {
-		// The kernel answered at creation; a clock that disappears leaves no safe answer.
+		// The kernel had this clock at creation; without it there is no safe answer.
 		panic("election: CLOCK_BOOTTIME cannot be read any more: " + err.Error())
 	}
 	return c.wall.Add(boot - c.boot)

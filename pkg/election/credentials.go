@@ -12,29 +12,30 @@ import (
 )
 
 const (
-	// credentialSlack is how much longer than it lives a credential stays on the Lease: clocks
-	// differ in speed.
+	// credentialSlack is how long an expired credential stays on the Lease, because clocks differ
+	// in speed.
 	credentialSlack = 5 * time.Minute
-	// fencedFor is how long what is fenced stays on the Lease of a member that lives again. It is
-	// longer than any credential lives: those of service accounts that controllers ask for have an
-	// hour.
+	// fencedFor is how long fenced credentials stay on the Lease of a member that is live again. It
+	// exceeds the lifetime of any credential: service account tokens that controllers request last
+	// an hour.
 	fencedFor = 2 * time.Hour
 )
 
 // ErrMarked is what Publish returns when the incarnation itself has been fenced.
 var ErrMarked = errors.New("this incarnation has been fenced by another member")
 
-// Credential is what a member writes with, as far as the API server's fence must know it.
+// Credential is what a member authenticates its writes with, reduced to what the API server's fence
+// must know.
 type Credential struct {
-	// ID as the API server has it in the user's extra "authentication.kubernetes.io/credential-id".
+	// ID as in the user's extra "authentication.kubernetes.io/credential-id" in the API server.
 	// Required, without commas.
 	ID string
-	// Lifetime is how long it can be used, from now on.
+	// Lifetime is how much longer it can be used.
 	Lifetime time.Duration
 }
 
-// credentials are those of one incarnation, by when they have surely expired, and since when its
-// Lease has fenced others.
+// credentials holds those of one incarnation, each with the time by which it has certainly expired,
+// and since when its Lease has fenced others.
 type credentials struct {
 	mu          sync.Mutex
 	expiry      map[string]time.Time
@@ -42,15 +43,15 @@ type credentials struct {
 	fencedSince time.Time
 }
 
-// Announce has the credential's id written on the member's Lease and does not wait for it.
+// Announce has the credential's id written on the member's Lease, and does not wait for the write.
 func (m *Membership) Announce(c Credential) {
 	m.credentials.add(c, m.cfg.Clock.Now())
 	m.Touch()
 }
 
 // Publish has the credential's id written on the member's Lease and returns once it is there. On an
-// error the credential must not be used: nobody could fence it. The error is ErrMarked when the
-// incarnation has been fenced; then a new credential would be a way round.
+// error the credential must not be used, because nobody could fence it. The error is ErrMarked if
+// the incarnation has been fenced: a new credential would bypass the fence.
 func (m *Membership) Publish(ctx context.Context, c Credential) (err error) {
 	if c.ID == "" || strings.Contains(c.ID, ",") {
 		return fmt.Errorf("credential id %q must not be empty or have commas", c.ID)
@@ -83,11 +84,12 @@ func (m *Membership) Publish(ctx context.Context, c Credential) (err error) {
 	}
 }
 
-// Revoke ends the membership at once, as if its Lease had been lost. It counts once Joined is
+// Revoke ends the membership at once, as if its Lease had been lost. It takes effect once Joined is
 // closed.
 func (m *Membership) Revoke() { m.revoke() }
 
-// credentialAnnotations returns what to write of credentials, this incarnation's and fenced ones.
+// credentialAnnotations returns the annotations to write about credentials, this incarnation's and
+// fenced ones.
 func (m *Membership) credentialAnnotations() map[string]string {
 	now := m.cfg.Clock.Now()
 	lease := m.cfg.Observer.Get(MemberLease(m.cfg.Fleet, m.member))
@@ -95,13 +97,13 @@ func (m *Membership) credentialAnnotations() map[string]string {
 	switch {
 	case lease.Exists && lease.Holder != "" && lease.Holder != m.cfg.Incarnation:
 		// The only write that can follow takes the Lease over from an incarnation that did not
-		// release it. What that one has published goes with this write, so it must be fenced by it.
-		// Should the Lease have changed since it was observed, the write is refused and all of this
-		// is done again.
+		// release it. That write removes the credentials the incarnation published, so it must also
+		// fence them. If the Lease has changed since it was observed, the write is refused and this
+		// runs again.
 		maps.Copy(out, marksFor(lease.Record, lease.Holder))
 	case lease.Exists && lease.IsStruck() && !lease.Fenced(lastEnded(lease.Record)):
-		// It was struck by a member that did not mark it: nobody enforced that then, or it was
-		// refused.
+		// The member that struck it did not mark it: the policy was not enforced then, or the mark
+		// was refused.
 		maps.Copy(out, marksFor(lease.Record, lastEnded(lease.Record)))
 	case m.credentials.outlived(lease.Annotations[FencedCredentialsAnnotation], now):
 		out[FencedAnnotation], out[FencedCredentialsAnnotation] = "", ""
@@ -135,7 +137,7 @@ func (c *credentials) remove(id string) {
 	delete(c.expiry, id)
 }
 
-// list returns the ids of those that may still be used.
+// list returns the ids of the credentials that may still be used.
 func (c *credentials) list(now time.Time) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,8 +145,8 @@ func (c *credentials) list(now time.Time) string {
 	return strings.Join(slices.Sorted(maps.Keys(c.expiry)), ",")
 }
 
-// outlived reports whether what is fenced has stood like that, before this process's eyes, for
-// longer than any of it lives.
+// outlived reports whether this process has seen the list of fenced credentials unchanged for
+// longer than any credential lives.
 func (c *credentials) outlived(fenced string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

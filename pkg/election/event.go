@@ -7,11 +7,11 @@ type EventType string
 
 const (
 	// EventWaiting: the Lease is wanted and cannot be acquired yet. Reported when reason or holder
-	// change.
+	// changes.
 	EventWaiting EventType = "waiting"
 	// EventAcquired: a claim has begun. Duration is how long the request took.
 	EventAcquired EventType = "acquired"
-	// EventStarted: the work has been started.
+	// EventStarted: the work has started.
 	EventStarted EventType = "started"
 	// EventRenewed: the claim has been renewed. Duration is how long the request took.
 	EventRenewed EventType = "renewed"
@@ -26,12 +26,12 @@ const (
 	EventReleased EventType = "released"
 	// EventAsked: the holder has been asked for the Lease. Duration is how long the request took.
 	EventAsked EventType = "asked"
-	// EventConflict: a request lost against another write. The Lease has been read again.
+	// EventConflict: a request lost to another write. The Lease has been read again.
 	EventConflict EventType = "conflict"
-	// EventStruck: the member of the Lease was found dead, and Holder is listed as ended on it.
+	// EventStruck: this process judged the Lease's member dead and listed Holder as ended on it.
 	// Duration is how long the request took.
 	EventStruck EventType = "struck"
-	// EventFailed: a request failed with Err. It will be tried again while that makes sense.
+	// EventFailed: a request failed with Err. It is retried while that makes sense.
 	EventFailed EventType = "failed"
 )
 
@@ -61,8 +61,8 @@ type StuckClaim struct {
 	Name string
 	// Term of the claim.
 	Term int32
-	// Reason the claim ended for; empty if it has not: the work was asked to stop as planned, and
-	// the claim still holds.
+	// Reason why the claim ended; empty while the claim still holds and its work was asked to stop
+	// as planned.
 	Reason Reason
 	// Since is how long ago the claim ended, or the work was asked to stop.
 	Since time.Duration

@@ -16,24 +16,22 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// This file walks through every history, within bounds, of two members that may want one Lease.
-// Decisions are those of Step, knowledge is gained by Observation.Saw and Gone, and Leases are
-// written by stamp.held, asked and released: all of them the product's. What the loop around them
-// does is modelled here.
+// This file explores every history, within bounds, of two members that may want one Lease. It uses
+// the product's code for decisions (Step), for knowledge (Observation.Saw and Gone) and for the
+// Leases written (stamp.held, asked, WithoutHolder). It models the loop around them.
 //
-// Of heartbeats it assumes what the explorer of package heartbeat holds, and no more: a member may
-// be listed as ended from a lease duration after its last stored heartbeat on, has no confirmed one
-// after that, and a heartbeat is confirmed only when everything written before it is known.
-// Whatever happens to a heartbeat happens at the worst moment: it is stored as soon as it is
-// started, at the beginning of a tick, and who reads that somebody has ended may do so then or any
-// time later.
+// Of heartbeats it assumes only what the explorer of package heartbeat checks. A member may be
+// listed as ended a lease duration after its last stored heartbeat, and has no confirmed one after
+// that. A heartbeat is confirmed only when everything written before it is known. Each event of a
+// heartbeat happens at the worst moment: it is stored as soon as it is started, at the beginning of
+// a tick, and a member may read that the other has ended then or at any later time.
 //
-// Time goes in ticks, three to a lease duration and two to a renew deadline. Between any two things
-// that happen anything else may: requests are carried out late, answers are lost and their requests
-// carried out after that, watches lag for any time and skip what is older, members are suspended
-// for any time, desired states change. Two worlds are the same if they differ in absolute time, in
-// versions, in ages that no rule can tell apart, or in which of the two members is which: nothing
-// goes by their names.
+// Time advances in ticks, three to a lease duration and two to a renew deadline. Between any two
+// events anything else may happen: requests are executed late, answers are lost and their requests
+// executed after that, watches lag for any time and skip older versions, members are suspended for
+// any time, desired states change. Two states are the same if they differ only in absolute time, in
+// versions, in ages that no rule distinguishes, or in which of the two members is which: no rule
+// depends on their names.
 
 // exploreTiming has the proportions of DefaultTiming.
 var exploreTiming = Timing{LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second}
@@ -42,18 +40,17 @@ var exploreTiming = Timing{LeaseDuration: 3 * time.Second, RenewDeadline: 2 * ti
 const exploreDrain = 2 * time.Second
 
 const (
-	// oldest is the greatest age in ticks that is told from greater ones: no rule looks further
-	// back.
+	// oldest is the age in ticks beyond which all ages are equal: no rule looks further back.
 	oldest = 3
-	// wire is how many ticks a request may be on its way.
+	// wire is how many ticks a request may be in flight.
 	wire = 2
-	// mostStates bounds memory: what is more was not meant.
+	// mostStates bounds memory; a test that exceeds it fails.
 	mostStates = 5_000_000
 	// never is the tick of the zero time.
 	never = int16(-1000)
 )
 
-// revision is one version of the Lease; without a lease it is a deletion.
+// revision is one version of the Lease; with a nil lease it is a deletion.
 type revision struct {
 	lease   *coordinationv1.Lease
 	record  Record
@@ -61,80 +58,82 @@ type revision struct {
 	written int16
 }
 
-// sentRequest is a request to the server, from when it is sent until its answer is recorded. It is
-// not changed, but copied.
+// sentRequest is a request to the server, from sending until its answer is recorded. It is
+// immutable: changes are made on a copy.
 type sentRequest struct {
 	action  Action
 	fresh   bool
-	before  *revision // as it was observed; nil if it was not
+	before  *revision // the Lease as observed; nil if it was not
 	term    int32
 	start   int16
-	fetched *revision // by a Release, before its update
+	fetched *revision // what a Release has read before its update
 	applied bool
-	// The answer: what was read or written, and whether it was refused as a conflict.
+	// got and conflict are the answer: what was read or written, and whether it was refused as a
+	// conflict.
 	got      *revision
 	conflict bool
 }
 
-// player is one member.
-type player struct {
+// simMember is one simulated member.
+type simMember struct {
 	desired Desired
 	paused  bool
-	// slept: it was suspended since its claim began.
+	// slept: it was suspended at some time since its claim began.
 	slept bool
 	dead  bool
 	busy  bool
-	// working, returned: its work runs, or has returned and nobody has taken notice.
+	// working: its work runs. returned: its work has returned, and no step has seen that.
 	working, returned bool
 
 	phase                               ClaimPhase
 	warned                              bool
 	term, termAsked                     int32
 	lastRenew, ended, notBefore, asking int16
-	drained                             int16 // since when it drains
+	drained                             int16 // when draining began
 
-	// Its heartbeats: the last that is confirmed and the last that is stored, by when they were
-	// started, and what must be known for the latter to be confirmed; nil if it is.
+	// confirmed and stored are when the last confirmed and the last stored heartbeat started.
+	// pending is the revision that must be known to confirm the latter; nil if it is confirmed.
 	confirmed, stored int16
 	pending           *revision
-	lost              bool // its membership is lost, which takes all rights
-	knows             bool // it has read that the other one is listed as ended
+	lost              bool // its membership is lost, which ends all rights
+	knows             bool // it has read that the other member is listed as ended
 
 	known    bool
 	seen     *revision
 	seenAt   int16
 	highTerm int32
 
-	event   *revision    // what the watch brings next; what is older is skipped, as by a new list
+	event   *revision    // what the watch delivers next; older events are skipped, as by a new list
 	request *sentRequest // under way
-	stray   *sentRequest // given up, and perhaps still under way
+	stray   *sentRequest // given up, but possibly still under way
 }
 
-// scene is a state of the world.
-type scene struct {
+// sysState is a state of the whole system.
+type sysState struct {
 	now     int16
-	players [2]player
+	members [2]simMember
 	head    *revision
 	high    int32 // the highest term that was acquired
-	// What may still go wrong.
+	// How many faults of each kind may still happen.
 	losses, pauses, flips, removals, clearings, quits int8
-	// removed, cleared: somebody deleted the Lease, or emptied it. excused: so that a second holder
-	// is possible.
+	// removed, cleared: somebody deleted the Lease, or emptied it. excused: that makes a second
+	// holder possible.
 	removed, cleared, excused bool
-	// asks: whoever wants the Lease asks for it. steady: no heartbeat fails, however late it is
-	// confirmed.
+	// asks: a member that wants the Lease asks for it. steady: no heartbeat fails, though it may be
+	// confirmed late.
 	asks, steady bool
 
-	// id is the scene's place in explorer.moves.
+	// id is the state's index in explorer.moves.
 	id int32
 }
 
-// move is how a scene came about: the nth thing that may happen after another scene.
+// move identifies a state by the one before it: it is the nth of the states that may follow that
+// one.
 type move struct {
 	from, nth int32
 }
 
-// explorer walks through all scenes.
+// explorer visits all states.
 type explorer struct {
 	step func(Input) Output
 	// terms is how many acquisitions a history may have.
@@ -144,31 +143,30 @@ type explorer struct {
 	seed  maphash.Seed
 	keyer keyer
 	known map[uint64]struct{}
-	// next are the scenes to look at in this tick, later those of the next one. All of a tick come
-	// before any of the next, so that a scene is first met with the most time left.
-	next, later []*scene
-	// moves are how the known scenes came about, by id, and start is the first of them. What a
-	// history was is found out by going through it again: to keep every scene would take most of
-	// the memory.
+	// next are the states to expand in this tick, later those of the next one. A tick is completed
+	// before the next begins, so that a state is first reached with the most time left.
+	next, later []*sysState
+	// moves has the move that led to each known state, by id, and start is the first state. A
+	// history is found by replaying its moves: keeping every state would take most of the memory.
 	moves []move
-	start scene
-	// nth counts what has been tried after the scene that is expanded. If wanted is not negative,
-	// only that one is tried.
+	start sysState
+	// nth counts the successors tried of the state being expanded. If wanted is not negative, only
+	// that one is tried.
 	nth, wanted int32
-	// spare are scenes to be overwritten.
-	spare []*scene
-	// broken is how the first scene that breaks an invariant came about, and why.
+	// spare are states to reuse.
+	spare []*sysState
+	// broken is the move to the first state that breaks an invariant, and why says which.
 	broken *move
 	why    string
-	// made and what are the scene that was wanted, and what led to it.
-	made *scene
-	what what
+	// made is the wanted state, and what describes the event that led to it.
+	made *sysState
+	what description
 }
 
-// what happened, to be put together only if somebody asks.
-type what [4]string
+// description says what happened; it is joined only when needed.
+type description [4]string
 
-func (w what) String() string { return strings.Join(w[:], "") }
+func (d description) String() string { return strings.Join(d[:], "") }
 
 var (
 	exploreNames = [2]string{"a_1", "b_1"}
@@ -189,20 +187,20 @@ func tickOf(t time.Time) int16 {
 	return int16(t.Sub(epoch) / time.Second)
 }
 
-func (p *player) state() State {
+func (p *simMember) state() State {
 	return State{
 		Phase: p.phase, Term: p.term, TermAsked: p.termAsked, LastRenew: tickTime(p.lastRenew), EndedAt: tickTime(p.ended),
 		NotBefore: tickTime(p.notBefore), Asked: tickTime(p.asking), Warned: p.warned, DrainingSince: tickTime(p.drained),
 	}
 }
 
-func (p *player) setState(s State) {
+func (p *simMember) setState(s State) {
 	p.phase, p.term, p.termAsked, p.warned = s.Phase, s.Term, s.TermAsked, s.Warned
 	p.lastRenew, p.ended, p.notBefore, p.asking = tickOf(s.LastRenew), tickOf(s.EndedAt), tickOf(s.NotBefore), tickOf(s.Asked)
 	p.drained = tickOf(s.DrainingSince)
 }
 
-func (p *player) observation() Observation {
+func (p *simMember) observation() Observation {
 	o := Observation{Record: Record{Name: leaseName}, HighTerm: p.highTerm}
 	if p.known {
 		o.Seen = tickTime(p.seenAt)
@@ -216,8 +214,8 @@ func (p *player) observation() Observation {
 	return o
 }
 
-// learn takes in a revision by Observation's own rules.
-func (p *player) learn(r *revision, now int16) {
+// learn records a revision by Observation's own rules.
+func (p *simMember) learn(r *revision, now int16) {
 	before := p.observation()
 	var after Observation
 	var changed bool
@@ -231,44 +229,44 @@ func (p *player) learn(r *revision, now int16) {
 	}
 }
 
-func (p *player) holds() bool {
+func (p *simMember) holds() bool {
 	return p.phase == Acquired || p.phase == Running || p.phase == Draining
 }
 
 // right reports whether p's heartbeat gives it rights.
-func (p *player) right(now int16) bool {
+func (p *simMember) right(now int16) bool {
 	return !p.lost && tickTime(now).Before(tickTime(p.confirmed).Add(exploreTiming.RenewDeadline))
 }
 
-// gone reports whether p may be listed as ended.
-func (p *player) gone(now int16) bool {
+// gone reports whether other members may list p as ended.
+func (p *simMember) gone(now int16) bool {
 	return !tickTime(now).Before(tickTime(p.stored).Add(exploreTiming.LeaseDuration))
 }
 
-// valid reports whether p's claim is valid, as heartbeat.ClaimState.Valid has it.
-func (p *player) valid(now int16) bool {
+// valid reports whether p's claim is valid, as heartbeat.ClaimState.Valid does.
+func (p *simMember) valid(now int16) bool {
 	return !p.dead && p.holds() && p.right(now) && p.seen.lease != nil
 }
 
-// write makes a new revision the head and puts it on its way to both.
-func (s *scene) write(lease *coordinationv1.Lease) *revision {
+// write makes a new revision the head and sends its event to both members.
+func (s *sysState) write(lease *coordinationv1.Lease) *revision {
 	r := &revision{version: s.head.version + 1, written: s.now}
 	if lease != nil {
 		lease.ResourceVersion = strconv.Itoa(int(r.version))
 		r.lease, r.record = lease, RecordFrom(lease)
 	}
 	s.head = r
-	for i := range s.players {
-		if !s.players[i].dead {
-			s.players[i].event = r
+	for i := range s.members {
+		if !s.members[i].dead {
+			s.members[i].event = r
 		}
 	}
 	return r
 }
 
-// run has a player's loop go round until it waits.
-func (e *explorer) run(s *scene, i int) {
-	p := &s.players[i]
+// run steps a member's loop until it waits.
+func (e *explorer) run(s *sysState, i int) {
+	p := &s.members[i]
 	for range 20 {
 		if p.dead || p.paused {
 			return
@@ -315,8 +313,8 @@ func (e *explorer) run(s *scene, i int) {
 	e.fail(s, exploreNames[i]+" does not come to rest")
 }
 
-// serve carries a request out and returns it with its answer.
-func (e *explorer) serve(s *scene, i int, r sentRequest) *sentRequest {
+// serve executes a request and returns it with its answer.
+func (e *explorer) serve(s *sysState, i int, r sentRequest) *sentRequest {
 	now, self := tickTime(s.now), exploreNames[i]
 	exists := s.head.lease != nil
 	same := func(v *revision) bool { return v != nil && exists && v.version == s.head.version }
@@ -361,7 +359,7 @@ func (e *explorer) serve(s *scene, i int, r sentRequest) *sentRequest {
 		if s.head.record.Holder != self {
 			e.fail(s, self+" clears the Lease of "+s.head.record.Holder)
 		}
-		if s.players[i].working && !s.players[i].dead {
+		if s.members[i].working && !s.members[i].dead {
 			e.fail(s, self+" releases while its work runs")
 		}
 		left := map[string]string{ReleasedAnnotation: strconv.Itoa(int(r.fetched.record.Transitions))}
@@ -370,12 +368,13 @@ func (e *explorer) serve(s *scene, i int, r sentRequest) *sentRequest {
 	return &r
 }
 
-// acquired holds that terms rise, and that nobody takes from one that has not ended.
-func (e *explorer) acquired(s *scene, i int, r sentRequest) {
+// acquired checks that terms rise, and that nobody takes the Lease from a member that has not
+// ended.
+func (e *explorer) acquired(s *sysState, i int, r sentRequest) {
 	if !r.fresh {
 		return
 	}
-	if from := s.head.record.Holder; from == exploreNames[1-i] && !s.players[1-i].gone(s.now) {
+	if from := s.head.record.Holder; from == exploreNames[1-i] && !s.members[1-i].gone(s.now) {
 		e.fail(s, exploreNames[i]+" takes from "+from+", which has not ended")
 	}
 	if r.term <= s.high && !s.removed {
@@ -384,9 +383,9 @@ func (e *explorer) acquired(s *scene, i int, r sentRequest) {
 	s.high = max(s.high, r.term)
 }
 
-// take is what the loop does with an answer; a lost one is a failure.
-func (s *scene) take(i int, lost bool) {
-	p := &s.players[i]
+// take models the loop's handling of an answer; a lost one is a failure.
+func (s *sysState) take(i int, lost bool) {
+	p := &s.members[i]
 	r := p.request
 	p.request, p.busy = nil, false
 	if lost && !r.applied {
@@ -414,26 +413,26 @@ func (s *scene) take(i int, lost bool) {
 	p.setState(state)
 }
 
-// fail is about what comes of s.id by the latest move.
-func (e *explorer) fail(s *scene, why string) {
+// fail records a failure of the state that the latest move from s.id leads to.
+func (e *explorer) fail(s *sysState, why string) {
 	if e.broken == nil {
 		e.broken, e.why = &move{s.id, e.nth}, why
 	}
 }
 
-// judge holds a scene against the invariants.
-func (e *explorer) judge(s *scene) {
-	a, b := &s.players[0], &s.players[1]
+// judge checks the invariants of a state.
+func (e *explorer) judge(s *sysState) {
+	a, b := &s.members[0], &s.members[1]
 	if a.valid(s.now) && b.valid(s.now) && !s.excused {
 		e.fail(s, "both hold valid rights")
 	}
-	// Work of a claim that ended because of tampering may run on behind its closed fence, for a
+	// Work of a claim that ended because of tampering may continue behind its closed fence, for a
 	// lease duration after the last heartbeat.
 	if a.working && b.working && !a.slept && !b.slept && !s.removed && !s.cleared {
 		e.fail(s, "both work")
 	}
-	for i := range s.players {
-		p := &s.players[i]
+	for i := range s.members {
+		p := &s.members[i]
 		if p.dead || p.paused {
 			continue
 		}
@@ -449,26 +448,26 @@ func (e *explorer) judge(s *scene) {
 	}
 }
 
-// expand adds all that may happen next.
-func (e *explorer) expand(s *scene) {
+// expand adds all states that may follow.
+func (e *explorer) expand(s *sysState) {
 	e.nth = 0
-	for i := range s.players {
-		e.expandPlayer(s, i)
+	for i := range s.members {
+		e.expandMember(s, i)
 	}
 	if s.removals > 0 && s.head.lease != nil {
-		e.try(s, what{"somebody deletes the Lease"}, func(n *scene) {
+		e.try(s, description{"somebody deletes the Lease"}, func(n *sysState) {
 			n.removals--
 			n.removed = true
-			// Whoever has not heard that the Lease was there, or has sent its own creation before,
-			// makes a second holder: the package comment says so.
-			for i := range n.players {
-				n.excused = n.excused || n.players[i].seen.lease == nil || n.players[i].creates()
+			// A member that has not seen the Lease exist, or has already sent its own creation, can
+			// become a second holder, as the package comment says.
+			for i := range n.members {
+				n.excused = n.excused || n.members[i].seen.lease == nil || n.members[i].creates()
 			}
 			n.write(nil)
 		})
 	}
 	if s.clearings > 0 && s.head.lease != nil && s.head.record.Holder != "" {
-		e.try(s, what{"somebody clears the holder"}, func(n *scene) {
+		e.try(s, description{"somebody clears the holder"}, func(n *sysState) {
 			n.clearings--
 			n.cleared = true
 			lease := n.head.lease.DeepCopy()
@@ -478,14 +477,14 @@ func (e *explorer) expand(s *scene) {
 	}
 	if s.now < e.ticks && s.mayTick() {
 		for _, beats := range [4][2]bool{{}, {true, false}, {false, true}, {true, true}} {
-			able := [2]bool{s.players[0].beats(s.now + 1), s.players[1].beats(s.now + 1)}
+			able := [2]bool{s.members[0].beats(s.now + 1), s.members[1].beats(s.now + 1)}
 			if beats[0] && !able[0] || beats[1] && !able[1] || s.steady && beats != able {
 				continue
 			}
-			e.try(s, what{"time passes", beating[beats]}, func(n *scene) {
+			e.try(s, description{"time passes", beating[beats]}, func(n *sysState) {
 				n.now++
-				for i := range n.players {
-					if p := &n.players[i]; beats[i] {
+				for i := range n.members {
+					if p := &n.members[i]; beats[i] {
 						p.stored, p.pending = n.now, n.head
 					} else if !p.right(n.now) {
 						p.pending = nil // too late
@@ -502,21 +501,20 @@ var beating = map[[2]bool]string{
 	{true, false}: ", a_1's heartbeat is stored", {false, true}: ", b_1's heartbeat is stored", {true, true}: ", both heartbeats are stored",
 }
 
-// beats reports whether a heartbeat of p may be stored that is of any use.
-func (p *player) beats(now int16) bool { return !p.dead && !p.paused && p.right(now) }
+// beats reports whether p may send a heartbeat that can still count.
+func (p *simMember) beats(now int16) bool { return !p.dead && !p.paused && p.right(now) }
 
-// creates reports whether a request to create the Lease is on its way.
-func (p *player) creates() bool {
+// creates reports whether a request to create the Lease is in flight.
+func (p *simMember) creates() bool {
 	return slices.ContainsFunc([]*sentRequest{p.request, p.stray}, func(r *sentRequest) bool {
 		return r != nil && r.action == Create && !r.applied
 	})
 }
 
-// mayTick holds time back while something is due: requests end in time, and so does lost work, or
-// its process.
-func (s *scene) mayTick() bool {
-	for i := range s.players {
-		p := &s.players[i]
+// mayTick reports whether time may advance: it must not while a request is due to end.
+func (s *sysState) mayTick() bool {
+	for i := range s.members {
+		p := &s.members[i]
 		if r := p.request; r != nil {
 			if age := s.now - r.start; !p.paused && age >= 1 || !r.applied && age >= wire {
 				return false
@@ -529,48 +527,48 @@ func (s *scene) mayTick() bool {
 	return true
 }
 
-func (e *explorer) expandPlayer(s *scene, i int) {
-	p, name := &s.players[i], exploreNames[i]
+func (e *explorer) expandMember(s *sysState, i int) {
+	p, name := &s.members[i], exploreNames[i]
 	if r := p.stray; r != nil {
-		e.try(s, what{name, "'s stray ", r.action.String(), " is carried out"}, func(n *scene) {
+		e.try(s, description{name, "'s stray ", r.action.String(), " is executed"}, func(n *sysState) {
 			if answer := e.serve(n, i, *r); r.action == Release && !answer.applied {
-				n.players[i].stray = nil // The client has gone before its second part.
+				n.members[i].stray = nil // The client has gone before the update.
 			} else {
-				n.players[i].stray = nil
+				n.members[i].stray = nil
 			}
 		})
-		e.try(s, what{name, "'s stray is lost"}, func(n *scene) { n.players[i].stray = nil })
+		e.try(s, description{name, "'s stray is lost"}, func(n *sysState) { n.members[i].stray = nil })
 	}
 	if p.dead {
 		return
 	}
 	if r := p.request; r != nil && !r.applied {
-		e.try(s, what{name, "'s ", r.action.String(), " is carried out"}, func(n *scene) {
-			n.players[i].request = e.serve(n, i, *r)
+		e.try(s, description{name, "'s ", r.action.String(), " is executed"}, func(n *sysState) {
+			n.members[i].request = e.serve(n, i, *r)
 		})
 	}
 	if p.paused {
-		e.try(s, what{name, " is resumed"}, func(n *scene) {
-			n.players[i].paused = false
+		e.try(s, description{name, " is resumed"}, func(n *sysState) {
+			n.members[i].paused = false
 			e.run(n, i)
 		})
 		return
 	}
 	if s.pauses > 0 {
-		e.try(s, what{name, " is suspended"}, func(n *scene) {
+		e.try(s, description{name, " is suspended"}, func(n *sysState) {
 			n.pauses--
-			n.players[i].paused, n.players[i].slept = true, true
+			n.members[i].paused, n.members[i].slept = true, true
 		})
 	}
 	if r := p.request; r != nil {
 		if r.applied {
-			e.try(s, what{name, " is answered"}, func(n *scene) {
+			e.try(s, description{name, " is answered"}, func(n *sysState) {
 				n.take(i, false)
 				e.run(n, i)
 			})
 		}
 		if s.losses > 0 && (r.applied || p.stray == nil) {
-			e.try(s, what{name, " is not answered"}, func(n *scene) {
+			e.try(s, description{name, " is not answered"}, func(n *sysState) {
 				n.losses--
 				n.take(i, true)
 				e.run(n, i)
@@ -578,8 +576,8 @@ func (e *explorer) expandPlayer(s *scene, i int) {
 		}
 	}
 	if p.pending != nil {
-		e.try(s, what{name, "'s heartbeat is confirmed"}, func(n *scene) {
-			q := &n.players[i]
+		e.try(s, description{name, "'s heartbeat is confirmed"}, func(n *sysState) {
+			q := &n.members[i]
 			q.confirmed, q.pending = q.stored, nil
 			if q.learn(p.pending, n.now); q.event != nil && q.event.version <= p.pending.version {
 				q.event = nil
@@ -587,38 +585,38 @@ func (e *explorer) expandPlayer(s *scene, i int) {
 			e.run(n, i)
 		})
 	}
-	if !p.knows && s.players[1-i].gone(s.now) {
-		e.try(s, what{name, " reads that ", exploreNames[1-i], " has ended"}, func(n *scene) {
-			n.players[i].knows = true
+	if !p.knows && s.members[1-i].gone(s.now) {
+		e.try(s, description{name, " reads that ", exploreNames[1-i], " has ended"}, func(n *sysState) {
+			n.members[i].knows = true
 			e.run(n, i)
 		})
 	}
 	if s.quits > 0 && !p.lost {
-		e.try(s, what{name, "'s membership is lost"}, func(n *scene) {
+		e.try(s, description{name, "'s membership is lost"}, func(n *sysState) {
 			n.quits--
-			n.players[i].lost, n.players[i].pending = true, nil
+			n.members[i].lost, n.members[i].pending = true, nil
 			e.run(n, i)
 		})
 	}
 	if p.event != nil {
-		e.try(s, what{name, " sees an event"}, func(n *scene) {
-			n.players[i].learn(p.event, n.now)
-			n.players[i].event = nil
+		e.try(s, description{name, " sees an event"}, func(n *sysState) {
+			n.members[i].learn(p.event, n.now)
+			n.members[i].event = nil
 			e.run(n, i)
 		})
 	}
 	if p.working && p.phase != Running {
-		e.try(s, what{name, "'s work returns"}, func(n *scene) {
-			n.players[i].working, n.players[i].returned = false, true
+		e.try(s, description{name, "'s work returns"}, func(n *sysState) {
+			n.members[i].working, n.members[i].returned = false, true
 			e.run(n, i)
 		})
 	}
 	if s.flips > 0 {
 		for _, desired := range []Desired{Released, Retained, Held} {
 			if desired != p.desired {
-				e.try(s, what{name, " wants ", desired.String()}, func(n *scene) {
+				e.try(s, description{name, " wants ", desired.String()}, func(n *sysState) {
 					n.flips--
-					n.players[i].desired = desired
+					n.members[i].desired = desired
 					e.run(n, i)
 				})
 			}
@@ -626,8 +624,8 @@ func (e *explorer) expandPlayer(s *scene, i int) {
 	}
 }
 
-// try adds one scene, unless it is known.
-func (e *explorer) try(s *scene, what what, change func(*scene)) {
+// try adds one state, unless it is known.
+func (e *explorer) try(s *sysState, what description, change func(*sysState)) {
 	e.nth++
 	if e.wanted >= 0 {
 		if e.nth == e.wanted {
@@ -661,8 +659,8 @@ func (e *explorer) try(s *scene, what what, change func(*scene)) {
 	}
 }
 
-func (e *explorer) copy(s *scene) *scene {
-	n := &scene{}
+func (e *explorer) copy(s *sysState) *sysState {
+	n := &sysState{}
 	if last := len(e.spare) - 1; last >= 0 {
 		n, e.spare = e.spare[last], e.spare[:last]
 	}
@@ -670,11 +668,11 @@ func (e *explorer) copy(s *scene) *scene {
 	return n
 }
 
-// key is the same for scenes that no rule tells apart: those in which the members have changed
-// places are among them.
-func (e *explorer) key(s *scene) uint64 {
+// key is the same for states that no rule distinguishes, including those in which the members have
+// swapped places.
+func (e *explorer) key(s *sysState) uint64 {
 	k := &e.keyer
-	k.scene, k.ranked, k.versions = s, false, k.versions[:0]
+	k.sysState, k.ranked, k.versions = s, false, k.versions[:0]
 	k.write(0) // gathers the versions
 	slices.Sort(k.versions)
 	k.versions = slices.Compact(k.versions)
@@ -690,11 +688,11 @@ func (e *explorer) key(s *scene) uint64 {
 	return maphash.Bytes(e.seed, least)
 }
 
-// keyer writes all of a scene that matters. First it gathers the versions, then it writes their
-// order instead of them.
+// keyer encodes the relevant parts of a state. It first gathers the versions, and then writes their
+// ranks instead.
 type keyer struct {
-	*scene
-	// first is the member that is written before the other one.
+	*sysState
+	// first is the member that is written first.
 	first    int
 	versions []int16
 	ranked   bool
@@ -759,7 +757,7 @@ func (k *keyer) request(r *sentRequest) {
 	k.put(int16(r.action))
 	k.put(int16(r.term))
 	k.age(r.start)
-	// A request by an old version is refused, whatever was in it.
+	// The server refuses a request for an old version, whatever its content.
 	k.flags(r.fresh, r.applied, r.conflict, r.before != nil && r.before.version == k.head.version,
 		r.fetched != nil, r.fetched != nil && r.fetched.version == k.head.version)
 	k.revision(r.got)
@@ -773,12 +771,12 @@ func (k *keyer) write(first int) {
 		k.put(int16(left))
 	}
 	k.flags(k.removed, k.cleared, k.excused)
-	for n := range k.players {
-		k.player(&k.players[(first+n)%len(k.players)])
+	for n := range k.members {
+		k.member(&k.members[(first+n)%len(k.members)])
 	}
 }
 
-func (k *keyer) player(p *player) {
+func (k *keyer) member(p *simMember) {
 	k.put(int16(p.desired))
 	k.flags(p.paused, p.slept, p.dead, p.busy, p.working, p.returned, p.warned, p.known, p.lost, p.knows, p.pending != nil)
 	k.put(int16(p.phase))
@@ -801,11 +799,11 @@ func (k *keyer) player(p *player) {
 	k.age(p.confirmed)
 	k.age(p.stored)
 	if p.pending != nil && p.pending.version > p.seen.version {
-		k.revision(p.pending) // What is known already need not be learnt.
+		k.revision(p.pending) // A known revision teaches nothing.
 	} else {
 		k.put(-3)
 	}
-	// What has been learnt from an answer meanwhile is no news.
+	// An event that an answer has overtaken teaches nothing.
 	k.flags(p.event != nil && (p.seen == nil || p.event.version > p.seen.version))
 	k.request(p.request)
 	k.request(p.stray)
@@ -818,18 +816,17 @@ func bit(b bool) int16 {
 	return 0
 }
 
-func newExplorer(step func(Input) Output, terms int32, ticks int16, start *scene) *explorer {
+func newExplorer(step func(Input) Output, terms int32, ticks int16, start *sysState) *explorer {
 	e := &explorer{step: step, terms: terms, ticks: ticks, seed: maphash.MakeSeed(), known: map[uint64]struct{}{}, moves: []move{{}}, wanted: -1}
 	e.run(start, 0)
 	e.run(start, 1)
 	e.start = *start
-	e.next = []*scene{start}
+	e.next = []*sysState{start}
 	return e
 }
 
-// explore walks from start to all that is within reach, or to the first scene that breaks an
-// invariant.
-func explore(step func(Input) Output, terms int32, ticks int16, start *scene) *explorer {
+// explore visits all states within reach of start, until one breaks an invariant.
+func explore(step func(Input) Output, terms int32, ticks int16, start *sysState) *explorer {
 	e := newExplorer(step, terms, ticks, start)
 	for len(e.next) > 0 && e.broken == nil && len(e.known) < mostStates {
 		for len(e.next) > 0 && e.broken == nil {
@@ -849,13 +846,13 @@ func explore(step func(Input) Output, terms int32, ticks int16, start *scene) *e
 	return e
 }
 
-// history is how the scene that breaks an invariant came about.
+// history describes how the state that breaks an invariant came about.
 func (e *explorer) history() string {
 	var nths []int32
 	for m := *e.broken; m.nth > 0; m = e.moves[m.from] {
 		nths = append(nths, m.nth)
 	}
-	s, text := e.start, fmt.Sprintf("%s\n%s", e.why, e.start.line(what{}))
+	s, text := e.start, fmt.Sprintf("%s\n%s", e.why, e.start.line(description{}))
 	for _, nth := range slices.Backward(nths) {
 		e.wanted = nth
 		e.expand(&s)
@@ -865,19 +862,19 @@ func (e *explorer) history() string {
 	return text
 }
 
-// line is a line of a history.
-func (s *scene) line(what what) string {
+// line returns one line of a history.
+func (s *sysState) line(what description) string {
 	line := fmt.Sprintf("  %2d  %-42s", s.now, what)
-	for i := range s.players {
-		p := &s.players[i]
+	for i := range s.members {
+		p := &s.members[i]
 		line += fmt.Sprintf("  %s %s term %d", exploreNames[i], p.phase, p.term)
 	}
 	return line
 }
 
-// startScene has both want a Lease that exists and is free, or does not exist.
-func startScene(exists bool) *scene {
-	s := &scene{head: &revision{}}
+// startState returns a state in which both members want a Lease that is free, or does not exist.
+func startState(exists bool) *sysState {
+	s := &sysState{head: &revision{}}
 	if exists {
 		free := lease("", 0)
 		free.ResourceVersion = "0"
@@ -885,55 +882,55 @@ func startScene(exists bool) *scene {
 		free.Spec.RenewTime = ptr.To(metav1.NewMicroTime(epoch))
 		s.head.lease, s.head.record = free, RecordFrom(free)
 	}
-	for i := range s.players {
-		p := &s.players[i]
+	for i := range s.members {
+		p := &s.members[i]
 		p.desired, p.known, p.seen = Held, true, s.head
 		p.ended, p.notBefore, p.asking, p.lastRenew, p.drained = never, never, never, never, never
 	}
 	return s
 }
 
-// bounds within which everything is tried.
+// bounds limit an exploration.
 type bounds struct {
 	terms int32
 	ticks int16
-	// states is how many there are at least: that all is well in fewer says little.
+	// states is the least number of states to visit: finding no fault in fewer says little.
 	states int
-	start  func() *scene
+	start  func() *sysState
 }
 
 var (
-	faultyWorld = bounds{2, 7, 1_000_000, func() *scene {
-		s := startScene(true)
+	answerLost = bounds{2, 7, 1_000_000, func() *sysState {
+		s := startState(true)
 		s.losses, s.pauses = 1, 1
 		return s
 	}}
-	fickleWorld = bounds{2, 4, 1_250_000, func() *scene {
-		s := startScene(true)
+	desiredChanges = bounds{2, 4, 1_250_000, func() *sysState {
+		s := startState(true)
 		s.flips, s.asks, s.steady = 2, true, true
 		return s
 	}}
-	deletedWorld = bounds{2, 7, 1_050_000, func() *scene {
-		s := startScene(false)
+	leaseDeleted = bounds{2, 7, 1_050_000, func() *sysState {
+		s := startState(false)
 		s.losses, s.removals = 1, 1
 		return s
 	}}
-	clearedWorld = bounds{2, 6, 700_000, func() *scene {
-		s := startScene(true)
+	holderCleared = bounds{2, 6, 700_000, func() *sysState {
+		s := startState(true)
 		s.losses, s.clearings = 1, 1
 		return s
 	}}
-	lostWorld = bounds{2, 6, 385_000, func() *scene {
-		s := startScene(true)
+	membershipLost = bounds{2, 6, 385_000, func() *sysState {
+		s := startState(true)
 		s.quits, s.losses = 1, 1
 		return s
 	}}
 )
 
-// exchanged is the scene in which the members have changed places.
-func (s *scene) exchanged() *scene {
+// exchanged returns the state with the members swapped.
+func (s *sysState) exchanged() *sysState {
 	n := *s
-	n.players[0], n.players[1] = s.players[1], s.players[0]
+	n.members[0], n.members[1] = s.members[1], s.members[0]
 	other := func(name string) string {
 		switch name {
 		case exploreNames[0]:
@@ -960,8 +957,8 @@ func (s *scene) exchanged() *scene {
 		*r = made[*r]
 	}
 	revised(&n.head)
-	for i := range n.players {
-		p := &n.players[i]
+	for i := range n.members {
+		p := &n.members[i]
 		for _, r := range []**revision{&p.pending, &p.seen, &p.event} {
 			revised(r)
 		}
@@ -978,49 +975,49 @@ func (s *scene) exchanged() *scene {
 	return &n
 }
 
-// after returns the keys of all that may happen after a scene.
-func (e *explorer) after(s *scene) map[uint64]struct{} {
+// after returns the keys of all states that may follow s.
+func (e *explorer) after(s *sysState) map[uint64]struct{} {
 	e.known, e.next, e.later, e.moves = map[uint64]struct{}{}, nil, nil, e.moves[:1]
 	e.expand(s)
 	return e.known
 }
 
-// TestExploreIsSymmetric holds what lets the explorer take two scenes for one: where the members
-// change places, the same may happen next, with the members in each other's places.
+// TestExploreIsSymmetric checks that swapping the members of a state swaps them in all states that
+// may follow. This lets the explorer treat both as one state.
 func TestExploreIsSymmetric(t *testing.T) {
 	for name, step := range map[string]func(Input) Output{"the product's": Step, "one that goes by names": byNames} {
 		differ, held, n := 0, 0, 0
-		world := fickleWorld.start()
-		world.losses, world.pauses, world.clearings, world.removals, world.quits = 1, 1, 1, 1, 1
-		walk := newExplorer(Step, 2, 3, world)
-		try := newExplorer(step, 2, 3, fickleWorld.start())
+		start := desiredChanges.start()
+		start.losses, start.pauses, start.clearings, start.removals, start.quits = 1, 1, 1, 1, 1
+		walk := newExplorer(Step, 2, 3, start)
+		try := newExplorer(step, 2, 3, desiredChanges.start())
 		try.seed = walk.seed
-		for walk.next = []*scene{world}; len(walk.next) > 0 && n < 20_000; n++ {
+		for walk.next = []*sysState{start}; len(walk.next) > 0 && n < 20_000; n++ {
 			s := walk.next[0]
 			walk.next = walk.next[1:]
 			x := s.exchanged()
 			if walk.key(s) != walk.key(x) {
-				t.Fatalf("a scene and its exchange have different keys:\n%s\n%s", s.line(what{}), x.line(what{}))
+				t.Fatalf("a state and its exchange have different keys:\n%s\n%s", s.line(description{}), x.line(description{}))
 			}
 			if !maps.Equal(try.after(s), try.after(x)) {
 				differ++
 			}
-			if s.players[0].holds() != s.players[1].holds() {
+			if s.members[0].holds() != s.members[1].holds() {
 				held++
 			}
 			walk.expand(s)
 			walk.next, walk.later = append(walk.next, walk.later...), nil
 		}
 		if held < n/10 {
-			t.Errorf("%s: in %d of %d scenes one member holds the Lease: they are too much alike", name, held, n)
+			t.Errorf("%s: in %d of %d states one member holds the Lease: the states are too similar", name, held, n)
 		}
 		if symmetric := name == "the product's"; symmetric != (differ == 0) {
-			t.Errorf("%s: after %d of %d scenes something else may happen to the other member", name, differ, n)
+			t.Errorf("%s: after %d of %d states something else may happen to the other member", name, differ, n)
 		}
 	}
 }
 
-// byNames is a mistake: the first member waits for a tick longer than the second.
+// byNames has a planted bug: the first member waits a tick longer than the second.
 func byNames(in Input) Output {
 	if in.Self == exploreNames[0] && in.State.Phase == Idle && in.Now.Before(in.Observation.Seen.Add(time.Second)) {
 		return Output{Action: Wait, State: in.State}
@@ -1028,93 +1025,93 @@ func byNames(in Input) Output {
 	return Step(in)
 }
 
-// TestExplore tries everything that can happen to two members and one Lease.
+// TestExplore visits every state of two members and one Lease, within bounds.
 func TestExplore(t *testing.T) {
 	if underRace {
 		t.Skip("left out: it has no second goroutine, and would take minutes")
 	}
-	for name, w := range map[string]bounds{
-		"a lost answer, a suspended member": faultyWorld,
-		"changing desired states":           fickleWorld,
-		"a lost membership":                 lostWorld,
-		"a Lease that is deleted":           deletedWorld,
-		"a holder that is cleared by hand":  clearedWorld,
+	for name, b := range map[string]bounds{
+		"a lost answer, a suspended member": answerLost,
+		"changing desired states":           desiredChanges,
+		"a lost membership":                 membershipLost,
+		"a Lease that is deleted":           leaseDeleted,
+		"a holder that is cleared by hand":  holderCleared,
 	} {
 		t.Run(name, func(t *testing.T) {
 			if testing.Short() && name != "changing desired states" {
-				t.Skip("left out: one world is enough of a first look")
+				t.Skip("left out: one case is enough in short mode")
 			}
 			began := time.Now()
-			e := explore(Step, w.terms, w.ticks, w.start())
+			e := explore(Step, b.terms, b.ticks, b.start())
 			if e.broken != nil {
 				t.Fatal(e.history())
 			}
 			if len(e.next) > 0 {
 				t.Errorf("more than %d states", mostStates)
 			}
-			if len(e.known) < w.states {
-				t.Errorf("only %d states, want at least %d", len(e.known), w.states)
+			if len(e.known) < b.states {
+				t.Errorf("only %d states, want at least %d", len(e.known), b.states)
 			}
 			t.Logf("%d states in %v", len(e.known), time.Since(began).Round(time.Millisecond))
 		})
 	}
 }
 
-// TestExploreConvicts has Step make mistakes, and each of them found.
+// TestExploreConvicts plants bugs in Step, and checks that the explorer finds each.
 func TestExploreConvicts(t *testing.T) {
 	if underRace {
 		t.Skip("left out: it has no second goroutine, and would take minutes")
 	}
 	for name, tc := range map[string]struct {
-		world bounds
-		step  func(Input) Output
-		want  string
+		bounds bounds
+		step   func(Input) Output
+		want   string
 	}{
-		"renew deadline ignored": {faultyWorld, func(in Input) Output {
+		"renew deadline ignored": {answerLost, func(in Input) Output {
 			in.Timing.RenewDeadline = time.Hour
 			return Step(in)
 		}, "holds on without a right"},
-		"right ignored": {lostWorld, func(in Input) Output {
+		"right ignored": {membershipLost, func(in Input) Output {
 			in.Right = true
 			return Step(in)
 		}, "holds on without a right"},
-		"claim outlives the strike": {faultyWorld, func(in Input) Output {
+		"claim outlives the strike": {answerLost, func(in Input) Output {
 			if in.State.held() {
 				in.Confirmed = in.Now
 			}
 			return Step(in)
 		}, "holds on without a right"},
-		"taken without the strike": {faultyWorld, func(in Input) Output {
+		"taken without the strike": {answerLost, func(in Input) Output {
 			if in.State.Phase == Idle && in.Observation.Holder != in.Self {
 				in.Observation = ended(in.Observation)
 			}
 			return Step(in)
 		}, "which has not ended"},
-		"emptied Lease taken at once": {clearedWorld, func(in Input) Output {
+		"emptied Lease taken at once": {holderCleared, func(in Input) Output {
 			if in.State.Phase == Idle && in.Observation.Holder == "" {
 				in.Observation.Annotations = map[string]string{ReleasedAnnotation: strconv.Itoa(int(in.Observation.Transitions))}
 			}
 			return Step(in)
 		}, "both hold valid rights"},
-		"expiry too early": {clearedWorld, func(in Input) Output {
+		"expiry too early": {holderCleared, func(in Input) Output {
 			in.Timing.LeaseDuration = time.Second
 			return Step(in)
 		}, "both hold valid rights"},
-		"release before work returned": {fickleWorld, func(in Input) Output {
+		"release before work returned": {desiredChanges, func(in Input) Output {
 			in.Returned = in.Returned || in.State.Phase == Draining
 			return Step(in)
 		}, "releases while its work runs"},
-		"drain without a bound": {fickleWorld, func(in Input) Output {
+		"drain without a bound": {desiredChanges, func(in Input) Output {
 			in.DrainTimeout = time.Hour
 			return Step(in)
 		}, "drains without a bound"},
-		"other holder ignored": {clearedWorld, func(in Input) Output {
+		"other holder ignored": {holderCleared, func(in Input) Output {
 			if in.State.held() && in.Observation.Exists {
 				in.Observation.Holder, in.Observation.Transitions = in.Self, in.State.Term
 			}
 			return Step(in)
 		}, "knows of another holder and holds on"},
-		"term not counted up": {faultyWorld, func(in Input) Output {
+		"term not counted up": {answerLost, func(in Input) Output {
 			out := Step(in)
 			if out.Action == Acquire {
 				out.Term = max(1, in.Observation.Transitions)
@@ -1123,7 +1120,7 @@ func TestExploreConvicts(t *testing.T) {
 		}, "acquires term"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := explore(tc.step, tc.world.terms, tc.world.ticks, tc.world.start())
+			e := explore(tc.step, tc.bounds.terms, tc.bounds.ticks, tc.bounds.start())
 			if e.broken == nil || !strings.Contains(e.why, tc.want) {
 				t.Fatalf("after %d states: %q, want a conviction for %q", len(e.known), e.why, tc.want)
 			}

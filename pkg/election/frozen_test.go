@@ -12,11 +12,11 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// machineClock is the clock of a virtual machine: it stands still while the machine is paused.
+// machineClock is the clock of a virtual machine: it stops while the machine is paused.
 type machineClock struct {
 	clock.RealClock
 	mu     sync.Mutex
-	paused time.Time // since when; zero while it runs
+	paused time.Time // since when; zero while the machine runs
 	lost   time.Duration
 }
 
@@ -43,34 +43,34 @@ func (c *machineClock) resume() {
 	c.paused = time.Time{}
 }
 
-// TestFrozenClock keeps a holder from running for a minute, in which a rival acquires its Lease,
-// and then lets it write. If its clock went on, the fence refuses the first write. If the clock
-// stood still with it, writes pass until its next heartbeat is answered, or until its renew
-// deadline where none is. No watch tells it anything: after such a time its connection is gone.
+// TestFrozenClock pauses a holder for a minute, in which a rival acquires its Lease, and then lets
+// it write. If its clock advanced, the fence refuses the first write. If its clock stopped too,
+// writes pass until its next heartbeat is answered, or else until its renew deadline. Its watch
+// delivers nothing: after such a pause its connection is gone.
 func TestFrozenClock(t *testing.T) {
 	timing := DefaultTiming()
 	for name, test := range map[string]struct {
 		frozen, answered bool
-		// writes is for how long after waking they pass, at least and at most.
+		// least and most bound how long writes pass after the holder resumes.
 		least, most time.Duration
 	}{
-		"the clock goes on": {answered: true},
-		"the clock stands still": {
+		"the clock advances": {answered: true},
+		"the clock stops": {
 			frozen: true, answered: true,
 			least: time.Millisecond, most: timing.RetryPeriod + 10*time.Millisecond,
 		},
-		"the clock stands still, and no answer": {
+		"the clock stops, and no answer": {
 			frozen: true, least: timing.RenewDeadline - 2*timing.RetryPeriod, most: timing.RenewDeadline,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
+			inBubble(t, func(t *testing.T, h *harness) {
 				machine := &machineClock{}
-				w.free(1)
-				a := w.processOn(machine, "a_1", 1)
-				w.sleep(time.Second)
-				b := w.process("b_1", 1)
-				w.sleep(20 * time.Second)
+				h.free(1)
+				a := h.processOn(machine, "a_1", 1)
+				h.sleep(time.Second)
+				b := h.process("b_1", 1)
+				h.sleep(20 * time.Second)
 				f, err := fence.New(fence.Config{Member: "a_1", Shard: "ns-01", Clock: machine})
 				if err != nil {
 					t.Fatal(err)
@@ -87,9 +87,9 @@ func TestFrozenClock(t *testing.T) {
 				if test.frozen {
 					machine.pause()
 				}
-				w.sleep(time.Minute)
-				if b.held() == 0 || w.holder(leaseName) != "b_1" {
-					t.Fatalf("the Lease is held by %q, want b_1", w.holder(leaseName))
+				h.sleep(time.Minute)
+				if b.held() == 0 || h.holder(leaseName) != "b_1" {
+					t.Fatalf("the Lease is held by %q, want b_1", h.holder(leaseName))
 				}
 				if test.frozen {
 					machine.resume()
@@ -101,7 +101,7 @@ func TestFrozenClock(t *testing.T) {
 				woke := time.Now()
 				for passes() {
 					if time.Since(woke) > time.Minute {
-						t.Fatal("it writes for ever")
+						t.Fatal("writes pass forever")
 					}
 					time.Sleep(time.Millisecond) // virtual
 					synctest.Wait()
@@ -116,7 +116,7 @@ func TestFrozenClock(t *testing.T) {
 	}
 }
 
-// fencePasses reports whether the fence lets a write pass.
+// fencePasses reports whether fenced lets a write pass.
 func fencePasses(t *testing.T, fenced http.RoundTripper) bool {
 	t.Helper()
 	body := strings.NewReader("{}")
@@ -131,7 +131,7 @@ func fencePasses(t *testing.T, fenced http.RoundTripper) bool {
 	return resp.Body.Close() == nil
 }
 
-// answering is a server that takes everything.
+// answering is a server that accepts every request.
 type answering struct{}
 
 func (answering) RoundTrip(*http.Request) (*http.Response, error) {

@@ -19,44 +19,44 @@ import (
 
 const leaseName = "f-ns-01"
 
-// world is one synctest bubble with a Lease store and a transcript.
-type world struct {
+// harness is one synctest bubble with a Lease store and a transcript.
+type harness struct {
 	t     *testing.T
 	store *leasetest.Store
 	begin time.Time
 	leasetest.Transcript
 }
 
-// inWorld runs test in a bubble. The bubble fails the test if a goroutine is left behind.
-func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
+// inBubble runs test in a bubble. The bubble fails the test if a goroutine is left behind.
+func inBubble(t *testing.T, test func(t *testing.T, h *harness)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, store: leasetest.NewStore(), begin: time.Now(), Transcript: leasetest.Transcript{Begin: time.Now()}}
-		t.Cleanup(w.store.Wait)
-		test(t, w)
+		h := &harness{t: t, store: leasetest.NewStore(), begin: time.Now(), Transcript: leasetest.Transcript{Begin: time.Now()}}
+		t.Cleanup(h.store.Wait)
+		test(t, h)
 	})
 }
 
-// sleep lets d of virtual time pass and everything that is due then happen.
-func (w *world) sleep(d time.Duration) {
+// sleep lets d of virtual time pass, and waits until everything due by then has happened.
+func (h *harness) sleep(d time.Duration) {
 	time.Sleep(d) // virtual
 	synctest.Wait()
 }
 
-// expect compares the transcript since the last call.
-func (w *world) expect(want string) {
-	w.t.Helper()
-	if problem := w.Compare(want); problem != "" {
-		w.t.Error(problem)
+// expect compares the transcript since the last call with want.
+func (h *harness) expect(want string) {
+	h.t.Helper()
+	if problem := h.Compare(want); problem != "" {
+		h.t.Error(problem)
 	}
 }
 
-func (w *world) holder(name string) string {
-	return RecordFrom(w.store.Get(name)).Holder
+func (h *harness) holder(name string) string {
+	return RecordFrom(h.store.Get(name)).Holder
 }
 
-// lease is a Lease as somebody else may have left it, with stamps that make no sense to this
-// process's clock; without a holder it is released.
+// lease returns a Lease as another process may have left it, with timestamps that do not fit this
+// process's clock. Without a holder it is released.
 func lease(holder string, term int32) *coordinationv1.Lease {
 	annotations := map[string]string{}
 	if holder == "" {
@@ -75,28 +75,28 @@ func lease(holder string, term int32) *coordinationv1.Lease {
 	}
 }
 
-// strike lists an incarnation as ended, whoever has done so.
-func (w *world) strike(incarnation string) {
+// strike lists an incarnation as ended, as a judge would.
+func (h *harness) strike(incarnation string) {
 	name := MemberLease("f", MemberOf(incarnation))
-	if w.store.Get(name) == nil {
+	if h.store.Get(name) == nil {
 		l := lease(incarnation, 1)
 		l.Name = name
-		w.store.Put(l)
+		h.store.Put(l)
 	}
-	w.store.Tamper(name, func(l *coordinationv1.Lease) {
+	h.store.Tamper(name, func(l *coordinationv1.Lease) {
 		l.Spec.HolderIdentity = ptr.To("")
 		l.Annotations = map[string]string{EndedAnnotation: incarnation, ProtocolAnnotation: "2"}
 	})
 }
 
-// fakeHeartbeat is a heartbeat that is confirmed every RetryPeriod, until it stops.
+// fakeHeartbeat is confirmed every RetryPeriod until it is stopped.
 type fakeHeartbeat struct {
 	clock Clock
 	begin time.Time
 
 	mu       sync.Mutex
-	stopped  time.Time // zero while it beats
-	finished bool      // rights do not come of it any more
+	stopped  time.Time // zero until stop
+	finished bool      // it gives no rights
 }
 
 func (p *fakeHeartbeat) Confirmed() (start time.Time, right bool) {
@@ -109,7 +109,7 @@ func (p *fakeHeartbeat) Confirmed() (start time.Time, right bool) {
 	return p.begin.Add(now.Sub(p.begin).Truncate(DefaultTiming().RetryPeriod)), !p.finished
 }
 
-// stop has no further heartbeat confirmed.
+// stop prevents further confirmations.
 func (p *fakeHeartbeat) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,9 +123,9 @@ func (p *fakeHeartbeat) finish() {
 	p.finished = true
 }
 
-// node is one process with one claimant, whose heartbeat is scripted. See process for real ones.
+// node is one process with one claimant and a fake heartbeat. See process for real heartbeats.
 type node struct {
-	*world
+	*harness
 	name     string
 	client   *leasetest.Client // of the claimant
 	watch    *leasetest.Client // of the observer
@@ -141,18 +141,18 @@ type node struct {
 }
 
 // node starts a process that claims leaseName.
-func (w *world) node(name string, changes ...func(*node, *ClaimantConfig)) *node {
-	w.t.Helper()
+func (h *harness) node(name string, changes ...func(*node, *ClaimantConfig)) *node {
+	h.t.Helper()
 	n := &node{
-		world: w, name: name,
-		client: w.store.Client(name), watch: w.store.Client(name),
+		harness: h, name: name,
+		client: h.store.Client(name), watch: h.store.Client(name),
 		clock: &leasetest.JumpClock{}, revoked: make(chan struct{}), stopped: make(chan struct{}),
 	}
-	// A millisecond each way gives what happens at two nodes an order.
+	// A millisecond each way gives the events of two nodes an order.
 	n.client.Script(func(string) leasetest.Fault {
 		return leasetest.Fault{Out: time.Millisecond, Back: time.Millisecond}
 	})
-	n.observer = w.observer(n.watch, n.clock)
+	n.observer = h.observer(n.watch, n.clock)
 	n.beats = &fakeHeartbeat{clock: n.clock, begin: n.clock.Now()}
 	cfg := ClaimantConfig{
 		Name: leaseName, Identity: name + "_1", Client: n.client, Observer: n.observer, Clock: n.clock,
@@ -164,14 +164,14 @@ func (w *world) node(name string, changes ...func(*node, *ClaimantConfig)) *node
 	}
 	var err error
 	if n.claimant, err = NewClaimant(cfg); err != nil {
-		w.t.Fatal(err)
+		h.t.Fatal(err)
 	}
 	n.claimant.SetDesired(Held)
 	n.start(n.claimant.Run)
 	return n
 }
 
-// start runs an observer and then run beside it until stop, and the observer longer.
+// start runs run, and an observer that outlives it, until stop.
 func (n *node) start(run func(context.Context)) {
 	base := klog.NewContext(n.t.Context(), klog.Logger{})
 	ctx, cancel := context.WithCancel(base)
@@ -188,11 +188,11 @@ func (n *node) start(run func(context.Context)) {
 	n.t.Cleanup(func() { n.cancel(); <-n.stopped })
 }
 
-func (w *world) observer(client *leasetest.Client, clock Clock) *Observer {
-	w.t.Helper()
+func (h *harness) observer(client *leasetest.Client, clock Clock) *Observer {
+	h.t.Helper()
 	observer, err := NewObserver(ObserverConfig{Fleet: "f", Client: client, Clock: clock})
 	if err != nil {
-		w.t.Fatal(err)
+		h.t.Fatal(err)
 	}
 	return observer
 }
@@ -214,7 +214,7 @@ func (n *node) work(ctx context.Context, claim *Claim) {
 
 func (n *node) event(e Event) {
 	if n.quiet || e.Type == EventRenewed || e.Reason == ReasonUnknown {
-		return // Whether anything is known at the first step is chance.
+		return // Whether the first step knows anything is up to the scheduler.
 	}
 	line := fmt.Sprintf("%s %s", n.name, e.Type)
 	if e.Term != 0 {

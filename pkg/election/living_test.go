@@ -12,7 +12,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
-// fleetOf returns an observer that has seen the Leases of a fleet.
+// fleetOf returns an observer that has observed the Leases of a fleet.
 func fleetOf(tb testing.TB, members, shards int, clock Clock) *Observer {
 	tb.Helper()
 	random := rand.New(rand.NewPCG(uint64(members), uint64(shards)))
@@ -45,12 +45,12 @@ func fleetOf(tb testing.TB, members, shards int, clock Clock) *Observer {
 	return o
 }
 
-// TestLivingIsWhatListSays holds what a pacemaker looks at against the whole.
-func TestLivingIsWhatListSays(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+// TestLivingMatchesList compares living, which a pacemaker uses, with List.
+func TestLivingMatchesList(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
 		o := fleetOf(t, 5, 40, NewClock())
 		for range 20 {
-			w.sleep(time.Second)
+			h.sleep(time.Second)
 			changed := lease(fmt.Sprintf("m-%d_1", rand.IntN(5)), int32(2+rand.IntN(5)))
 			changed.Name, changed.ResourceVersion = shardLease(rand.IntN(40)), fmt.Sprint(100+rand.IntN(100))
 			o.Observe(changed)
@@ -77,8 +77,8 @@ func TestLivingIsWhatListSays(t *testing.T) {
 	})
 }
 
-// BenchmarkLooks is what a pacemaker reads at each step.
-func BenchmarkLooks(b *testing.B) {
+// BenchmarkLiving measures what a pacemaker reads at each step.
+func BenchmarkLiving(b *testing.B) {
 	for _, size := range []struct{ members, shards int }{{3, 21}, {100, 1000}} {
 		b.Run(fmt.Sprintf("%d members, %d shards", size.members, size.shards), func(b *testing.B) {
 			o := fleetOf(b, size.members, size.shards, NewClock())

@@ -13,8 +13,8 @@ import (
 // run is one call of Claimant.Run. All its fields belong to the goroutine of Run.
 type run struct {
 	*Claimant
-	// ctx has the caller's values but not its end: requests go on while the claim is drained and
-	// released.
+	// ctx has the values of the caller's context but not its end: requests continue while the claim
+	// is drained and released.
 	ctx    context.Context // Lives exactly as long as Run.
 	logger klog.Logger
 
@@ -26,15 +26,15 @@ type run struct {
 	endReason   Reason    // why the last claim ended
 	stopWork    context.CancelCauseFunc
 	returned    chan struct{} // closed when the work has returned; nil if none was started
-	touchedDone int           // calls of Touch that have been written
-	written     time.Time     // when annotations were last written without a call of Touch
+	touchedDone int           // calls of Touch whose changes have been written
+	written     time.Time     // when the held Lease was last written
 	waiting     Event         // the last EventWaiting
 }
 
 // Run claims and releases until ctx ends. It then behaves as for Released: it drains, waits for the
 // work to return while the claim holds, releases, and returns once everything it started has ended.
-// If the API server cannot be reached, it gives up releasing when others may list the incarnation
-// as ended.
+// If it cannot reach the API server, it gives up releasing once others may list the incarnation as
+// ended.
 func (c *Claimant) Run(ctx context.Context) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "lease", c.cfg.Name)
 	r := &run{
@@ -50,8 +50,8 @@ func (c *Claimant) Run(ctx context.Context) {
 	changed, unsubscribe := c.cfg.Observer.subscribeLease(c.cfg.Name)
 	defer unsubscribe()
 	for {
-		// What this step knows of the end and of the revocation is what wait goes by: what comes
-		// after must wake it.
+		// wait uses what this step knew of ctx's end and of the revocation: either must wake it if
+		// it comes later.
 		ended := ctx.Err() != nil
 		in := r.input(ended)
 		out := Step(in)
@@ -93,7 +93,7 @@ func (r *run) input(ended bool) Input {
 	in.Confirmed, in.Right = r.cfg.Heartbeat.Confirmed()
 	// Last, so that nothing above is newer than it.
 	in.Now = r.cfg.Clock.Now()
-	turned := in.Now // a copy, so that not all of in is kept
+	turned := in.Now // a copy, so that in does not escape to the heap
 	r.turned.Store(&turned)
 	if r.state.held() && !faults.TouchForever {
 		in.Touch = r.lacks(in.Observation) && (in.Touch || !in.Now.Before(r.written.Add(in.Timing.RetryPeriod)))
@@ -101,8 +101,8 @@ func (r *run) input(ended bool) Input {
 	return in
 }
 
-// lacks reports whether the Lease lacks something that is to be written on it. A claim has nothing
-// else to write.
+// lacks reports whether the Lease differs from the duration, annotations and labels that a claim
+// writes on it.
 func (r *run) lacks(lease Observation) bool {
 	if !lease.Exists {
 		return false
@@ -119,7 +119,7 @@ func (r *run) lacks(lease Observation) bool {
 	return lease.Duration != declares || differs(r.cfg.Annotations(), lease.Annotations) || differs(r.cfg.Labels, lease.Labels)
 }
 
-// do carries out one action and tells whether to step again at once.
+// do carries out one action and reports whether to step again at once.
 func (r *run) do(in Input, out Output) bool {
 	r.state = out.State
 	holder := in.Observation.Holder
@@ -154,8 +154,8 @@ func (r *run) do(in Input, out Output) bool {
 	return true
 }
 
-// startWork calls Work on its own goroutine. The work's context is derived from the claim's: it
-// ends with it.
+// startWork calls Work on its own goroutine. The work's context derives from the claim's and ends
+// with it.
 func (r *run) startWork() {
 	claim := r.Claim()
 	ctx, cancel := context.WithCancelCause(claim.Context())
@@ -170,7 +170,7 @@ func (r *run) startWork() {
 	}()
 }
 
-// endClaim closes whatever depends on the claim before it says so.
+// endClaim ends the claim and everything that depends on it before it reports the end.
 func (r *run) endClaim(in Input, reason Reason) {
 	claim := r.Claim()
 	if !faults.LostLeaseIgnored || reason.Planned() {
@@ -178,7 +178,7 @@ func (r *run) endClaim(in Input, reason Reason) {
 	}
 	r.setClaim(nil)
 	if !reason.Planned() {
-		// Else nothing hurries: the release waits for the answer, and does not have to overtake it.
+		// After a planned end there is no hurry: the release waits for the answer.
 		r.requests.Cancel()
 	}
 	if in.Returned {
@@ -194,9 +194,9 @@ func (r *run) endClaim(in Input, reason Reason) {
 	r.report(Event{Type: EventEnded, Term: claim.Term(), Reason: reason, Holder: in.Observation.Holder, Duration: lasted})
 }
 
-// wait blocks until there may be something to do: a change of the Lease, a call of SetDesired, an
-// answer, the work's return, the end of Run's context, a revocation, or wake. Whatever it was, the
-// next step reads everything again.
+// wait blocks until there may be something to do: a change of the Lease, a call of SetDesired,
+// SetAsk or Touch, an answer, the work's return, the end of Run's context, a revocation, or wake.
+// Whichever it was, the next step reads everything again.
 func (r *run) wait(changed, stop, revoked <-chan struct{}, wake, now time.Time) {
 	var timer <-chan time.Time
 	if !wake.IsZero() {

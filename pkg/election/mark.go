@@ -8,26 +8,25 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// Annotations of a member's Lease by which an API server that runs the admission policy of
-// deploy/fence refuses what a dead incarnation still sends.
+// Annotations of a member's Lease that the admission policy of deploy/fence reads, so that the API
+// server refuses writes of a dead incarnation.
 const (
 	// CredentialsAnnotation lists the ids of the credentials that the holder may write with,
 	// sorted, comma separated.
 	CredentialsAnnotation = "flotilla.dev/credential-ids"
-	// FencedAnnotation lists the incarnations of the member that are fenced, the last one last,
-	// comma separated.
+	// FencedAnnotation lists the member's fenced incarnations, the latest last, comma separated.
 	FencedAnnotation = "flotilla.dev/fenced"
-	// FencedCredentialsAnnotation lists the ids of their credentials, which is what the policy
-	// reads.
+	// FencedCredentialsAnnotation lists the ids of their credentials. The policy reads these.
 	FencedCredentialsAnnotation = "flotilla.dev/fenced-credentials"
 )
 
-// MarkedLabel is on the Leases that have FencedCredentialsAnnotation, and on no other: the policy
-// looks at these alone, so that it costs next to nothing while nobody has died.
+// MarkedLabel is on the Leases that have FencedCredentialsAnnotation, and on no others. The policy
+// selects by it, so that it costs almost nothing while no member has died.
 const MarkedLabel = "flotilla.dev/marked"
 
-// A member that dies over and over must not outgrow its Lease: annotations have 256 KiB in all, and
-// a member that cannot write its Lease never comes back. The oldest go first.
+// The marks of a member that dies repeatedly must not outgrow the 256 KiB that an object's
+// annotations may have: a member that cannot write its Lease never comes back. The oldest are
+// dropped first.
 const (
 	maxFencedIncarnations = 32
 	maxFencedCredentials  = 1024
@@ -38,18 +37,18 @@ func (r Record) Fenced(incarnation string) bool {
 	return slices.Contains(list(r.Annotations[FencedAnnotation]), incarnation)
 }
 
-// FencedIncarnations returns the incarnations that are marked as fenced, the last one last.
+// FencedIncarnations returns the incarnations that are marked as fenced, the latest last.
 func (r Record) FencedIncarnations() []string {
 	return list(r.Annotations[FencedAnnotation])
 }
 
-// FenceIncarnation returns a copy of a member's Lease that fences the incarnation, and whether
-// there is anything to write: there is not if it is fenced already, or if the Lease has none of its
-// credentials, because it never published any or because a later incarnation holds the Lease. The
-// spec stays as it is: a mark is no sign of life.
+// FenceIncarnation returns a copy of a member's Lease that fences the incarnation, and reports
+// whether that needs a write. It does not if the incarnation is fenced already. Nor does it if the
+// Lease has none of its credentials, because it never published any or because a later incarnation
+// holds the Lease. The spec is unchanged: a mark is not a heartbeat.
 func FenceIncarnation(lease *coordinationv1.Lease, incarnation string) (*coordinationv1.Lease, bool) {
 	record := RecordFrom(lease)
-	// A Lease without a holder was released, and nobody else has published on it since.
+	// A Lease without a holder was released or struck, and nobody else has published on it since.
 	if lease == nil || record.Holder != incarnation && record.Holder != "" {
 		return lease, false
 	}
@@ -63,7 +62,7 @@ func FenceIncarnation(lease *coordinationv1.Lease, incarnation string) (*coordin
 }
 
 // marksFor returns the annotations that fence the incarnation, whose credentials the Lease lists,
-// beside those that are fenced already; nil if it lists none.
+// in addition to those already fenced. It returns nil if the Lease lists no credentials.
 func marksFor(r Record, incarnation string) map[string]string {
 	credentials := list(r.Annotations[CredentialsAnnotation])
 	if len(credentials) == 0 {
@@ -75,7 +74,7 @@ func marksFor(r Record, incarnation string) map[string]string {
 	}
 }
 
-// markedLabel returns the change of labels that keeps MarkedLabel true to the annotations.
+// markedLabel returns the change of labels that makes MarkedLabel match the annotations.
 func markedLabel(lease *coordinationv1.Lease) map[string]string {
 	_, labelled := lease.Labels[MarkedLabel]
 	_, marked := lease.Annotations[FencedCredentialsAnnotation]
@@ -89,7 +88,7 @@ func markedLabel(lease *coordinationv1.Lease) map[string]string {
 	}
 }
 
-// joined returns old and what of more is not in it, the last most of them, as an annotation.
+// joined returns the union of old and more, cut to its last most items, as an annotation.
 func joined(old, more []string, most int) string {
 	for _, item := range more {
 		if !slices.Contains(old, item) {

@@ -50,7 +50,7 @@ func TestMark(t *testing.T) {
 	}
 }
 
-// TestMarksDoNotOutgrowTheLease has a member die more often than anybody can want.
+// TestMarksDoNotOutgrowTheLease has a member die many times.
 func TestMarksDoNotOutgrowTheLease(t *testing.T) {
 	lease := memberLease("a_0", "", "", "")
 	for n := range 200 {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ErrMembershipLost is what Membership.Run returns when the member's Lease was lost: another
-// incarnation of the member has taken it, or it could not be renewed in time.
+// ErrMembershipLost is returned by Membership.Run when the member's Lease was lost, for example
+// because another incarnation took it or it was not renewed in time.
 var ErrMembershipLost = errors.New("membership lost")
 
 // MembershipConfig configures a Membership. Fields without a default are required.
@@ -23,7 +23,7 @@ type MembershipConfig struct {
 	// Incarnation of the member, from NewIncarnation: one for each process start.
 	Incarnation string
 	// Client, Observer, Clock, Timing, Labels, OnEvent and Jitter are as in ClaimantConfig, for the
-	// member's Lease. The Client lists Leases, too.
+	// member's Lease. Client also lists Leases.
 	Client   Leases
 	Observer *Observer
 	Clock    Clock
@@ -34,24 +34,22 @@ type MembershipConfig struct {
 	// RebalanceDelay is how long the member stays joining, by its own clock, while another member
 	// is active. Default 0: it becomes active at once. Must not be negative.
 	RebalanceDelay time.Duration
-	// Turned returns when those loops last came round without which the member does no work, and
-	// the name of the one that did longest ago; the zero time if there is nothing that should. No
-	// heartbeat is sent if it has not come round since the one before. It must not block. Default:
-	// nothing.
+	// Turned covers the loops without which the member does no work. It returns the earliest of
+	// their last iterations and that loop's name; the zero time if there is no such loop. No
+	// heartbeat is sent if that iteration was before the previous heartbeat. It must not block.
+	// Default: no loops.
 	Turned func() (time.Time, string)
-	// Fences reports whether members that are listed as ended are to be marked, see
-	// [FenceIncarnation]. It must not block. Default: not.
+	// Fences reports whether to mark members that are listed as ended, see [FenceIncarnation]. It
+	// must not block. Default: false.
 	Fences func() bool
-	// Annotations returns what else to say of the member on its Lease; an empty value removes a
-	// key. It must not block. Call Membership.Touch when its answer changes. Default: nothing is
-	// said.
+	// Annotations returns further annotations for the member's Lease; an empty value removes a key.
+	// It must not block. Call Membership.Touch when its result changes. Default: none.
 	Annotations func() map[string]string
 }
 
-// Membership keeps one member's Lease, by which others know that it lives, and judges other
-// members. It is the Heartbeat of the member's claims. It serves for one hold: once lost or left,
-// make a new one. Run must be called once; the other methods are safe for concurrent use at any
-// time.
+// Membership keeps one member's Lease, which shows others that the member is live, and judges other
+// members. It is the Heartbeat of the member's claims. It serves one hold: after a loss or a leave,
+// make a new one. Call Run once; the other methods are safe for concurrent use at any time.
 //
 //	          Lease acquired           RebalanceDelay, or nobody else is active           Leave
 //	(waiting) ──────────────▶ joining ─────────────────────────────────────────▶ active ──────▶ leaving
@@ -70,8 +68,7 @@ type Membership struct {
 	state MemberState
 }
 
-// NewMembership returns a membership that is joining. The error names every field that is out of
-// bounds.
+// NewMembership returns a membership in state joining. The error names every invalid field.
 func NewMembership(cfg MembershipConfig) (*Membership, error) {
 	m := &Membership{
 		cfg:    cfg,
@@ -118,45 +115,47 @@ func NewMembership(cfg MembershipConfig) (*Membership, error) {
 
 // Run acquires and keeps the member's Lease until ctx ends or the Lease is lost. While another
 // incarnation of the member holds it, or a live member follows another protocol, Run waits and
-// reports EventWaiting. When ctx ends it releases the Lease and returns nil; hand over all shards
-// before, after Leave. When the Lease is lost it closes Lost, and once ctx has ended, too, by when
-// all work must have returned, it returns an error that is ErrMembershipLost and says why.
+// reports EventWaiting. When ctx ends, Run releases the Lease and returns nil: call Leave and hand
+// over all shards before that. When the Lease is lost, Run closes Lost. It then waits until ctx has
+// ended, by when all work must have returned, and returns an error that wraps ErrMembershipLost and
+// says why.
 func (m *Membership) Run(ctx context.Context) error { return m.pace.run(ctx) }
 
-// Joined is closed once the Lease is held: from then on the process may claim shards, until Lost.
+// Joined returns a channel that is closed once the Lease is held: the process may claim shards from
+// then on, until Lost.
 func (m *Membership) Joined() <-chan struct{} { return m.joined }
 
-// Lost is closed when the Lease was held and is no more, other than by the end of Run's ctx. All
-// claims of the process must end: give it to their claimants as ClaimantConfig.Revoked.
+// Lost returns a channel that is closed when a held Lease is lost, other than by the end of Run's
+// ctx. All claims of the process must then end: pass it to their claimants as
+// ClaimantConfig.Revoked.
 func (m *Membership) Lost() <-chan struct{} { return m.lost }
 
 // Name returns the member's name.
 func (m *Membership) Name() string { return m.member }
 
-// Confirmed returns the start of the last heartbeat that is confirmed, and whether rights come of
-// it, see [Heartbeat].
+// Confirmed implements [Heartbeat].
 func (m *Membership) Confirmed() (start time.Time, right bool) { return m.pace.confirmed() }
 
 var _ Heartbeat = (*Membership)(nil)
 
-// State returns what the member says of itself.
+// State returns the state that the member declares.
 func (m *Membership) State() MemberState {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.state
 }
 
-// Leave takes the member out of the ring, for good. It goes on renewing, so that it can hand over
-// its shards in peace.
+// Leave takes the member out of the ring, for good. The member keeps renewing, so that it can hand
+// over its shards.
 func (m *Membership) Leave() {
 	m.setState(MemberLeaving)
 }
 
-// Touch has the Lease written as soon as possible, after the answer of MembershipConfig.Annotations
-// has changed.
+// Touch has the Lease written as soon as possible. Call it when the result of
+// MembershipConfig.Annotations has changed.
 func (m *Membership) Touch() { m.pace.touch() }
 
-// setState moves to state, unless the member is leaving, and has it written.
+// setState moves to state, unless the member is leaving, and has the Lease written.
 func (m *Membership) setState(state MemberState) {
 	m.mu.Lock()
 	if m.state != MemberLeaving {
@@ -174,7 +173,7 @@ func (m *Membership) annotations() map[string]string {
 	return all
 }
 
-// activate waits until the member may become active, and says so.
+// activate waits until the member may become active, and makes it so.
 func (m *Membership) activate(ctx context.Context, term int32) {
 	changed, unsubscribe := m.cfg.Observer.SubscribeChanges(func(before, after Observation) bool {
 		return strings.HasPrefix(after.Name, MemberLease(m.cfg.Fleet, "")) && IsMore(before, after)

@@ -20,13 +20,13 @@ type memberNode struct {
 	err        error
 }
 
-func (w *world) member(incarnation string, delay time.Duration) *memberNode {
-	w.t.Helper()
+func (h *harness) member(incarnation string, delay time.Duration) *memberNode {
+	h.t.Helper()
 	n := &node{
-		world: w, name: incarnation, client: w.store.Client(incarnation), watch: w.store.Client(incarnation),
+		harness: h, name: incarnation, client: h.store.Client(incarnation), watch: h.store.Client(incarnation),
 		clock: &leasetest.JumpClock{}, stopped: make(chan struct{}),
 	}
-	n.observer = w.observer(n.watch, n.clock)
+	n.observer = h.observer(n.watch, n.clock)
 	m := &memberNode{node: n}
 	var err error
 	m.membership, err = NewMembership(MembershipConfig{
@@ -35,13 +35,13 @@ func (w *world) member(incarnation string, delay time.Duration) *memberNode {
 		Jitter: func(d time.Duration) time.Duration { return d },
 	})
 	if err != nil {
-		w.t.Fatal(err)
+		h.t.Fatal(err)
 	}
 	n.start(m.run)
 	return m
 }
 
-// run ends with the membership, as a process does.
+// run returns once the membership is lost or ctx has ended, as a process does.
 func (m *memberNode) run(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -55,7 +55,8 @@ func (m *memberNode) run(ctx context.Context) {
 	m.err = m.membership.Run(ctx)
 }
 
-// roster is what n sees: name, state, since and plan of each member, and who counts.
+// roster describes the roster as n sees it: incarnation, state, since and plan of each member, and
+// the active members.
 func (n *node) roster() string {
 	r := RosterFrom("f", n.observer.List(), DefaultTiming().LeaseDuration, n.clock.Now())
 	var parts []string
@@ -73,63 +74,63 @@ func (n *node) expectRoster(want string) {
 }
 
 func TestMembershipLife(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		a := w.member("a_1", 30*s)
-		w.sleep(s)
+	inBubble(t, func(t *testing.T, h *harness) {
+		a := h.member("a_1", 30*s)
+		h.sleep(s)
 		<-a.membership.Joined()
-		a.expectRoster("a_1=active/0/plan-1 active: a") // Nobody else is there.
-		b := w.member("b_1", 30*s)
-		w.sleep(s)
+		a.expectRoster("a_1=active/0/plan-1 active: a") // There is no other member.
+		b := h.member("b_1", 30*s)
+		h.sleep(s)
 		a.expectRoster("a_1=active/0/plan-1 b_1=joining/1/plan-1 active: a")
-		w.sleep(28 * s)
+		h.sleep(28 * s)
 		b.expectRoster("a_1=active/1/plan-1 b_1=joining/1/plan-1 active: a")
-		w.sleep(s)
+		h.sleep(s)
 		b.expectRoster("a_1=active/1/plan-1 b_1=active/1/plan-1 active: a b")
 		a.membership.Leave()
-		w.sleep(s)
+		h.sleep(s)
 		b.expectRoster("a_1=leaving/1/plan-1 b_1=active/1/plan-1 active: b")
-		w.sleep(60 * s)
+		h.sleep(60 * s)
 		b.expectRoster("a_1=leaving/1/plan-1 b_1=active/1/plan-1 active: b")
 		a.stop()
 		b.expectRoster("b_1=active/1/plan-1 active: b")
 		if a.err != nil || closed(a.membership.Lost()) {
 			t.Errorf("Run() = %v, lost %t after a planned end, want nil, false", a.err, closed(a.membership.Lost()))
 		}
-		if got := w.holder("f-member-a"); got != "" {
+		if got := h.holder("f-member-a"); got != "" {
 			t.Errorf("Holder of a's Lease is %q after it has left, want none", got)
 		}
 	})
 }
 
-// Once the only active member has died, a joining one must not wait any longer.
+// Once the only active member has died, a joining one must become active at once.
 func TestMemberBecomesActiveWhenOthersHaveDied(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		a := w.member("a_1", time.Hour)
-		w.sleep(s)
-		b := w.member("b_1", time.Hour)
-		w.sleep(1500 * time.Millisecond) // a renews at 2
+	inBubble(t, func(t *testing.T, h *harness) {
+		a := h.member("a_1", time.Hour)
+		h.sleep(s)
+		b := h.member("b_1", time.Hour)
+		h.sleep(1500 * time.Millisecond) // a renews at 2
 		a.client.Block()
-		w.sleep(14 * s)
+		h.sleep(14 * s)
 		b.expectRoster("a_1=active/1/plan-1 b_1=joining/1/plan-1 active: a")
-		w.sleep(s)
+		h.sleep(s)
 		b.expectRoster("b_1=active/1/plan-1 active: b")
 	})
 }
 
-// Two incarnations of one member: the newcomer waits and says so, until the other is gone.
+// Of two incarnations of one member, the second waits, and reports that, until the first has gone.
 func TestTwoIncarnations(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		first := w.member("a_1", 0)
-		w.sleep(s)
-		second := w.member("a_2", 0)
-		w.sleep(60 * s)
+	inBubble(t, func(t *testing.T, h *harness) {
+		first := h.member("a_1", 0)
+		h.sleep(s)
+		second := h.member("a_2", 0)
+		h.sleep(60 * s)
 		if closed(second.membership.Joined()) || closed(first.membership.Lost()) {
 			t.Error("Two incarnations of one member hold its Lease")
 		}
 		first.client.Block()
 		first.watch.Block()
-		w.sleep(13 * s)
-		w.expect(`
+		h.sleep(13 * s)
+		h.expect(`
 			0.0 a_1 acquired 1
 			0.0 a_1 started 1
 			1.0 a_2 waiting (held)
@@ -139,7 +140,7 @@ func TestTwoIncarnations(t *testing.T) {
 		if closed(second.membership.Joined()) {
 			t.Error("The second incarnation has joined before the Lease has expired")
 		}
-		w.sleep(12 * s)
+		h.sleep(12 * s)
 		if !closed(first.membership.Lost()) || !errors.Is(first.err, ErrMembershipLost) {
 			t.Errorf("Run() = %v, lost %t, want it lost", first.err, closed(first.membership.Lost()))
 		}
@@ -150,41 +151,41 @@ func TestTwoIncarnations(t *testing.T) {
 }
 
 func TestMembershipLostToAnotherIncarnation(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		a := w.member("a_1", 0)
-		w.sleep(s)
+	inBubble(t, func(t *testing.T, h *harness) {
+		a := h.member("a_1", 0)
+		h.sleep(s)
 		// A claim of the same process, revoked by the loss.
-		w.store.Put(lease("", 7))
-		n := w.node("n", func(_ *node, cfg *ClaimantConfig) { cfg.Revoked = a.membership.Lost() })
-		w.sleep(s)
+		h.store.Put(lease("", 7))
+		n := h.node("n", func(_ *node, cfg *ClaimantConfig) { cfg.Revoked = a.membership.Lost() })
+		h.sleep(s)
 		claim := n.claimant.Claim()
-		w.store.Tamper("f-member-a", func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "a_2"; *l.Spec.LeaseTransitions = 2 })
-		w.sleep(time.Millisecond)
+		h.store.Tamper("f-member-a", func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "a_2"; *l.Spec.LeaseTransitions = 2 })
+		h.sleep(time.Millisecond)
 		if claim.Valid(n.clock.Now()) {
 			t.Error("A claim is valid after the membership was lost")
 		}
-		w.sleep(s)
-		if got := w.holder("f-member-a"); got != "a_2" {
-			t.Errorf("Holder is %q, want a_2: its Lease is not a_1's to release", got)
+		h.sleep(s)
+		if got := h.holder("f-member-a"); got != "a_2" {
+			t.Errorf("Holder is %q, want a_2: a_1 must not release its Lease", got)
 		}
 		if want := "membership lost: other-holder"; a.err == nil || a.err.Error() != want {
 			t.Errorf("Run() = %v, want %s", a.err, want)
 		}
-		if got := w.holder(leaseName); got != "" {
+		if got := h.holder(leaseName); got != "" {
 			t.Errorf("Holder of the shard is %q, want none", got)
 		}
 	})
 }
 
 func TestMembershipDeleted(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		a := w.member("a_1", 0)
-		w.sleep(s)
-		w.store.Remove("f-member-a")
-		w.sleep(30 * s)
+	inBubble(t, func(t *testing.T, h *harness) {
+		a := h.member("a_1", 0)
+		h.sleep(s)
+		h.store.Remove("f-member-a")
+		h.sleep(30 * s)
 		a.expectRoster("a_1=active/1/plan-1 active: a")
 		if closed(a.membership.Lost()) {
-			t.Error("A deleted Lease that was created again has cost the membership")
+			t.Error("The membership was lost although its deleted Lease was recreated")
 		}
 	})
 }
@@ -199,7 +200,7 @@ func TestRosterFrom(t *testing.T) {
 	gone := absent(99, 1)
 	gone.Name = "f-member-g"
 	all := []Observation{
-		member("e", "e_1", "active", 98), // Not in order.
+		member("e", "e_1", "active", 98), // Unsorted.
 		member("b", "b_1", "joining", 90),
 		member("c", "c_1", "leaving", 99),
 		member("d", "d_1", "", 99),
@@ -210,7 +211,7 @@ func TestRosterFrom(t *testing.T) {
 		gone,                                   // deleted
 		seen("a_1", 1, 99),                     // a shard's
 		{Record: Record{Name: "g-member-a"}},   // another fleet's
-		member("w-1", "w-1_a-b", "bogus", 100), // hyphens and nonsense
+		member("w-1", "w-1_a-b", "bogus", 100), // hyphens and an unknown state
 	}
 	all[0].AcquireTime = at(50)
 	r := RosterFrom("f", all, 15*time.Second, at(100))
@@ -255,7 +256,7 @@ func TestIncarnation(t *testing.T) {
 	}
 }
 
-func TestNewMembershipNamesWhatIsWrong(t *testing.T) {
+func TestNewMembershipNamesInvalidFields(t *testing.T) {
 	_, err := NewMembership(MembershipConfig{Incarnation: "pod", RebalanceDelay: -1})
 	for _, want := range []string{
 		`MembershipConfig.Incarnation is "pod", must be of the form <member>_<uuid>`,

@@ -12,42 +12,42 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// Observation is what this process knows of one Lease, and since when by its own clock. It is a
-// value; what Lease and the maps of Record point to is shared and must not be changed.
+// Observation is what this process knows about one Lease, and since when by its own clock. It is a
+// value, but Lease and the maps of Record are shared and must not be changed.
 type Observation struct {
 	Record
-	// Exists is false if the Lease is known not to exist; Record then has no more than Name,
-	// ResourceVersion and whom it listed as ended.
+	// Exists is false if the Lease is known not to exist, or nothing is known. Record then has only
+	// Name, ResourceVersion and the incarnations that the Lease listed as ended.
 	Exists bool
 	// Seen is when this process last saw the Lease's spec change, appear or disappear. Zero means
 	// that nothing is known yet, neither that the Lease exists nor that it does not.
 	Seen time.Time
 	// Renewed is when this process last saw the Lease's renewTime change, or the Lease appear: the
-	// last sign of life of who writes that.
+	// writer's last sign of life.
 	Renewed time.Time
 	// HolderSeen is when this process first saw the present holder in its present term.
 	HolderSeen time.Time
-	// HighTerm is the highest leaseTransitions this process has ever seen under this name, deleted
-	// Leases included.
+	// HighTerm is the highest leaseTransitions this process has ever seen under this name,
+	// including on deleted Leases.
 	HighTerm int32
-	// Heartbeat is what is known of the Lease of the member that the holder belongs to, by which
-	// the holder lives. It is nil for the Leases of members and for those in ObserverConfig.Extra,
-	// which are renewed themselves, and if the holder is no member's incarnation.
+	// Heartbeat is the observation of the Lease of the holder's member, which decides whether the
+	// holder lives. It is nil for members' Leases and those in ObserverConfig.Extra, which are
+	// renewed themselves, and if the holder is not a member's incarnation.
 	Heartbeat *Observation
 	// Lease is the object that Record was read from; nil if it does not exist.
 	Lease *coordinationv1.Lease
 }
 
-// Known reports whether anything is known of the Lease.
+// Known reports whether anything is known about the Lease.
 func (o Observation) Known() bool {
 	return !o.Seen.IsZero()
 }
 
-// ExpiresAt is when this process may regard the holder as gone if it sees no further change: Seen
-// plus the larger of the declared duration and atLeast, the reader's own LeaseDuration. It is Seen
-// for a Lease without a holder, and counts atLeast from Seen for one that does not exist. Where the
-// holder lives by a heartbeat, it is when that may be listed as ended; if it is already, it is when
-// this process has seen that.
+// ExpiresAt returns when this process may regard the holder as gone if it sees no further change:
+// Seen plus the larger of the declared duration and atLeast, the reader's own LeaseDuration. For a
+// Lease without a holder it returns Seen; for one that does not exist, Seen plus atLeast. If the
+// holder lives by a heartbeat, it returns when the holder may be listed as ended or, once it is
+// listed, when this process saw that.
 func (o Observation) ExpiresAt(atLeast time.Duration) time.Time {
 	switch {
 	case !o.Exists:
@@ -63,9 +63,9 @@ func (o Observation) ExpiresAt(atLeast time.Duration) time.Time {
 	}
 }
 
-// Expired reports whether nobody can hold the Lease any more at now. Nothing known is not expired.
-// Where the holder lives by a heartbeat, it has ended once its member's Lease says so, and not
-// before.
+// Expired reports whether nobody can hold the Lease at now. A Lease about which nothing is known
+// has not expired. A holder that lives by a heartbeat has ended once its member's Lease says so,
+// and not before.
 func (o Observation) Expired(now time.Time, atLeast time.Duration) bool {
 	if o.Heartbeat != nil {
 		return o.HolderEnded()
@@ -84,8 +84,8 @@ func (o Observation) HolderEnded() bool {
 }
 
 // LastSign returns when this process last saw a sign of life of the Lease's holder, or of whoever
-// released or emptied it. If another incarnation of the holder's member has taken the place of the
-// holder since, it is an estimate: a lease duration before that.
+// released or emptied it. If another incarnation of the holder's member has since replaced the
+// holder, the result is an estimate: a lease duration before that.
 func (o Observation) LastSign() time.Time {
 	switch h := o.Heartbeat; {
 	case h == nil || !h.Exists:
@@ -97,9 +97,9 @@ func (o Observation) LastSign() time.Time {
 	}
 }
 
-// LastStamp returns the stamp, for people, of the last sign of life of the Lease's holder, or of
-// whoever released it. Like LastSign it is an estimate once another incarnation has taken the
-// holder's place.
+// LastStamp returns the timestamp, for people, of the last sign of life of the Lease's holder, or
+// of whoever released it. Like LastSign it is an estimate once another incarnation has replaced the
+// holder.
 func (o Observation) LastStamp() time.Time {
 	switch h := o.Heartbeat; {
 	case h == nil || !h.Exists:
@@ -112,8 +112,7 @@ func (o Observation) LastStamp() time.Time {
 }
 
 // Link returns the observations of a fleet's Leases with the Heartbeat of each, as an Observer has
-// them. Those of a fleet in which no member has a heartbeat, one of an earlier build, it returns as
-// they are.
+// them. It returns them unchanged if no member has a heartbeat, as in a fleet of an older build.
 func Link(fleet string, observations []Observation) []Observation {
 	known, follow := map[string]*Observation{}, false
 	for i, o := range observations {
@@ -130,8 +129,8 @@ func Link(fleet string, observations []Observation) []Observation {
 	return linked
 }
 
-// linked returns the observation with its Heartbeat, which known finds by name; if it finds none,
-// the Lease has been absent since absent.
+// linked returns the observation with its Heartbeat, which known finds by name. If known returns
+// nil, the Heartbeat is a Lease that has been absent since absent.
 func (o Observation) linked(fleet string, extra []string, absent time.Time, known func(name string) *Observation) Observation {
 	member := MemberOf(o.Holder)
 	if o.Heartbeat != nil || member == "" || strings.HasPrefix(o.Name, MemberLease(fleet, "")) || slices.Contains(extra, o.Name) {
@@ -144,8 +143,8 @@ func (o Observation) linked(fleet string, extra []string, absent time.Time, know
 	return o
 }
 
-// Saw returns the observation after the Lease was seen at now, and whether that changed anything. A
-// Lease that is not newer than what is known already is ignored: knowledge never goes back.
+// Saw returns the observation after the Lease was seen at now, and reports whether that changed it.
+// It ignores a Lease that is not newer than the one known: knowledge never goes back.
 func (o Observation) Saw(lease *coordinationv1.Lease, now time.Time) (Observation, bool) {
 	if !answer.Newer(lease.ResourceVersion, o.ResourceVersion) {
 		return o, false
@@ -166,9 +165,9 @@ func (o Observation) Saw(lease *coordinationv1.Lease, now time.Time) (Observatio
 	return next, true
 }
 
-// Gone returns the observation after the Lease was found not to exist at now, as of version, and
-// whether that changed anything. It is ignored if something newer is known. Without a version it is
-// taken at its word.
+// Gone returns the observation after the Lease was found absent at now, as of version, and reports
+// whether that changed it. An absence older than what is known is ignored; an empty version counts
+// as newest.
 func (o Observation) Gone(version string, now time.Time) (Observation, bool) {
 	if o.Known() && !o.Exists || version != "" && !answer.Newer(version, o.ResourceVersion) {
 		return o, false
@@ -178,21 +177,20 @@ func (o Observation) Gone(version string, now time.Time) (Observation, bool) {
 	}
 	gone := Observation{Record: Record{Name: o.Name, ResourceVersion: version}, Seen: now, HighTerm: o.HighTerm}
 	if ended, listed := o.Annotations[EndedAnnotation]; listed {
-		gone.Annotations = map[string]string{EndedAnnotation: ended} // it stays true
+		gone.Annotations = map[string]string{EndedAnnotation: ended} // an incarnation that has ended stays ended
 	}
 	return gone, true
 }
 
-// IsMore reports whether more has changed between two observations of a Lease than a renewal
-// changes. A hundred members renew fifty Leases a second, which makes nobody but the watchers'
-// clocks go on.
+// IsMore reports whether two observations of a Lease differ by more than a renewal. A hundred
+// members make fifty renewals a second, which concern only those who watch for expiry.
 func IsMore(before, after Observation) bool {
 	return before.Exists != after.Exists || before.Holder != after.Holder || before.Transitions != after.Transitions ||
 		!maps.Equal(before.Annotations, after.Annotations)
 }
 
-// Writes returns what the last holder has left on a released Lease, and whether it proves anything:
-// it does not if the Lease has expired instead, or if what was left is not of its last term or
+// Writes returns the writes that the last holder left on a released Lease, and reports whether they
+// prove anything. They do not if the Lease was not released, or if they are from an earlier term or
 // cannot be read.
 func (o Observation) Writes() (fence.Writes, bool) {
 	text, left := o.Annotations[WritesAnnotation]

@@ -20,8 +20,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
 )
 
-// LeaseReader is the part of client-go's LeaseInterface that an Observer needs. Give it a client of
-// its own: heartbeats must not wait behind other requests in a client's rate limiter.
+// LeaseReader is the part of client-go's LeaseInterface that an Observer needs. Give it its own
+// client: heartbeats must not wait behind other requests in a client's rate limiter.
 type LeaseReader interface {
 	List(ctx context.Context, opts metav1.ListOptions) (*coordinationv1.LeaseList, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
@@ -32,16 +32,16 @@ type ObserverConfig struct {
 	// Fleet is the fleet's name; the observer keeps the Leases whose names begin with "<fleet>-".
 	// Required.
 	Fleet string
-	// Extra are the full names of further Leases to keep, a leader lock for example. Default: none.
+	// Extra are the full names of further Leases to keep, such as a leader lock's. Default: none.
 	Extra []string
 	// Client reads the Leases of the fleet's namespace. Required.
 	Client LeaseReader
-	// Clock measures what is seen. It must be the one that the fleet's claimants use. Required.
+	// Clock timestamps observations. It must be the clock of the process's claimants. Required.
 	Clock Clock
 }
 
-// Observer watches the Leases of one namespace with a single watch and remembers of each when this
-// process last saw it change. All methods are safe for concurrent use.
+// Observer watches the Leases of one namespace with a single watch and records when this process
+// last saw each of them change. All methods are safe for concurrent use.
 type Observer struct {
 	cfg ObserverConfig
 
@@ -49,19 +49,19 @@ type Observer struct {
 	logger   klog.Logger
 	syncedAt time.Time
 	known    map[string]*Observation // replaced, not changed
-	// names are those of the Leases that exist, sorted, and listed is what List returns; each is
-	// reset to nil when it becomes stale.
+	// names are the sorted names of the existing Leases, and listed is the result of List. Each is
+	// nil when stale.
 	names       []string
 	listed      []Observation
 	through     heartbeat.Version
 	waiting     []waiter
 	subscribers map[*subscriber]struct{}
-	// ofLease are the subscribers to single Leases, by name. A member has one for each shard of the
+	// ofLease has the subscribers to single Leases, by name. A member has one for each shard of the
 	// fleet.
 	ofLease map[string]map[*subscriber]struct{}
 }
 
-// waiter waits until everything up to a version is known.
+// waiter waits until everything written up to a version is known.
 type waiter struct {
 	version heartbeat.Version
 	reached chan struct{}
@@ -73,7 +73,7 @@ type subscriber struct {
 }
 
 // NewObserver returns an observer that knows nothing until Run has listed the Leases once. The
-// error names the field that is missing.
+// error names every missing field.
 func NewObserver(cfg ObserverConfig) (*Observer, error) {
 	var errs []error
 	if cfg.Fleet == "" {
@@ -105,8 +105,8 @@ func (o *Observer) Run(ctx context.Context) {
 	o.logger = logger
 	o.mu.Unlock()
 
-	// The reflector lists on a goroutine of its own that it does not wait for, and may start one
-	// while it stops.
+	// The reflector lists on goroutines that it does not wait for, and may start one while it
+	// stops.
 	var (
 		lists   sync.WaitGroup
 		mu      sync.Mutex
@@ -139,9 +139,9 @@ func (o *Observer) Run(ctx context.Context) {
 	cache.NewReflectorWithOptions(lw, &coordinationv1.Lease{}, sink{o}, cache.ReflectorOptions{
 		Name:   "flotilla-leases",
 		Logger: &logger,
-		// The default reaches a minute. Whoever cannot see the Leases cannot take over either, so
-		// come back sooner; and usually soon enough after an outage to confirm a heartbeat before
-		// its member reads all Leases for that.
+		// The default backoff reaches a minute, and a member that cannot see the Leases cannot take
+		// over. Retrying sooner also usually lets the watch confirm a heartbeat after an outage,
+		// before the member has to read all Leases for that.
 		Backoff: &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 2, Cap: time.Second},
 	}).RunWithContext(ctx)
 }
@@ -158,8 +158,8 @@ func (o *Observer) Watches(name string) bool {
 	return strings.HasPrefix(name, o.cfg.Fleet+"-") || slices.Contains(o.cfg.Extra, name)
 }
 
-// Get returns what is known of one Lease. Before HasSynced a Lease that nobody has observed is not
-// Known; afterwards it is known to be absent since then.
+// Get returns what is known about one Lease. Before the first sync a Lease that was never observed
+// is not Known; after it, the Lease counts as absent since that sync.
 func (o *Observer) Get(name string) Observation {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -179,13 +179,13 @@ func (o *Observer) linked(obs *Observation) Observation {
 	return obs.linked(o.cfg.Fleet, o.cfg.Extra, o.syncedAt, func(name string) *Observation { return o.known[name] })
 }
 
-// isMember reports whether a Lease is a member's, by its name.
+// isMember reports whether name is that of a member's Lease.
 func (o *Observer) isMember(name string) bool {
 	return strings.HasPrefix(name, MemberLease(o.cfg.Fleet, ""))
 }
 
-// List returns what is known of every existing Lease, sorted by name. Until something changes every
-// call returns the same slice, which must not be changed.
+// List returns what is known about every existing Lease, sorted by name. Until something changes,
+// every call returns the same slice, which must not be modified.
 func (o *Observer) List() []Observation {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -208,9 +208,9 @@ func (o *Observer) List() []Observation {
 	return o.listed
 }
 
-// living returns what is known of the members' Leases, in no order, and for each incarnation that
-// other Leases name, when one of these was last seen to change. It is for whoever looks several
-// times a second: it copies no shard's Lease.
+// living returns the observations of the members' Leases, in no order, and for each incarnation
+// that other Leases name as holder, when any of these was last seen to change. It copies no shard's
+// Lease, so that it can be called several times a second.
 func (o *Observer) living() (members []Observation, named map[string]time.Time) {
 	prefix := MemberLease(o.cfg.Fleet, "")
 	named = map[string]time.Time{}
@@ -228,16 +228,15 @@ func (o *Observer) living() (members []Observation, named map[string]time.Time) 
 	return members, named
 }
 
-// Observe records a Lease that a get, create or update has returned, so that a writer knows its
-// own write before the watch brings it. Anything older than what is known is ignored. The Lease
-// must not be changed afterwards.
+// Observe records a Lease that a get, create or update has returned, so that a writer knows its own
+// write before the watch delivers it. Observe ignores a Lease that is not newer than the one known.
+// The Lease must not be modified afterwards.
 func (o *Observer) Observe(lease *coordinationv1.Lease) {
 	o.change(lease.Name, func(obs Observation, now time.Time) (Observation, bool) { return obs.Saw(lease, now) })
 }
 
 // Missing records that a request found no Lease of this name. version is the ResourceVersion that
-// Get had returned before the request was sent: if something has been learnt since then, that is
-// newer and stays.
+// Get returned before the request was sent: anything observed since then is newer and stays.
 func (o *Observer) Missing(name, version string) {
 	o.change(name, func(obs Observation, now time.Time) (Observation, bool) {
 		if obs.ResourceVersion != version {
@@ -248,14 +247,14 @@ func (o *Observer) Missing(name, version string) {
 }
 
 // Subscribe returns a channel that receives after every change of a Lease whose name match accepts,
-// and after the first sync. Changes that come faster than they are received become one. match must
-// not block. Call stop when done; it does not close the channel.
+// and after the first sync. Changes that arrive faster than the channel is read are coalesced.
+// match must not block. Call stop when done; it does not close the channel.
 func (o *Observer) Subscribe(match func(name string) bool) (changed <-chan struct{}, stop func()) {
 	return o.SubscribeChanges(func(_, after Observation) bool { return match(after.Name) })
 }
 
-// SubscribeChanges is Subscribe for changes that match accepts, which are told from renewals by
-// comparing.
+// SubscribeChanges is Subscribe for a match that compares the Lease before and after, for example
+// to ignore renewals.
 func (o *Observer) SubscribeChanges(match func(before, after Observation) bool) (changed <-chan struct{}, stop func()) {
 	s := &subscriber{match: match, wake: make(chan struct{}, 1)}
 	o.mu.Lock()
@@ -268,8 +267,8 @@ func (o *Observer) SubscribeChanges(match func(before, after Observation) bool) 
 	}
 }
 
-// subscribeLease is Subscribe for one Lease; it also wakes when a member's Lease lists others as
-// ended than before.
+// subscribeLease is Subscribe for one Lease. It also wakes when the list of ended incarnations on
+// any member's Lease changes.
 func (o *Observer) subscribeLease(name string) (changed <-chan struct{}, stop func()) {
 	s := &subscriber{wake: make(chan struct{}, 1)}
 	o.mu.Lock()
@@ -287,7 +286,7 @@ func (o *Observer) subscribeLease(name string) (changed <-chan struct{}, stop fu
 	}
 }
 
-// change replaces one observation and wakes those who wait for it.
+// change replaces one observation and wakes its subscribers.
 func (o *Observer) change(name string, next func(Observation, time.Time) (Observation, bool)) {
 	if !o.Watches(name) {
 		return
@@ -299,7 +298,7 @@ func (o *Observer) change(name string, next func(Observation, time.Time) (Observ
 	if !changed {
 		return
 	}
-	after.Heartbeat = nil // it is looked up when somebody asks
+	after.Heartbeat = nil // looked up on reading
 	o.known[name] = &after
 	o.listed = nil
 	if before.Exists != after.Exists {
@@ -330,7 +329,7 @@ func (o *Observer) notifyClaims() {
 	}
 }
 
-// notify leaves one wake-up, unless one is waiting already.
+// notify sends a wake-up, unless one is pending.
 func (s *subscriber) notify() {
 	select {
 	case s.wake <- struct{}{}:
@@ -338,7 +337,7 @@ func (s *subscriber) notify() {
 	}
 }
 
-// replace takes in a complete list of version.
+// replace records a complete list as of version.
 func (o *Observer) replace(leases []*coordinationv1.Lease, version string) {
 	listed := make(map[string]bool, len(leases))
 	for _, lease := range leases {
@@ -362,16 +361,16 @@ func (o *Observer) replace(leases []*coordinationv1.Lease, version string) {
 	}
 }
 
-// Through returns the version up to which everything is known that was written to Leases: that of
-// the last watch event, or of the last list. 0 is none. Answers to this process's own requests do
-// not count: between two of them may be others.
+// Through returns the version up to which all writes to Leases are known: that of the last watch
+// event or list; 0 if there was none. Answers to this process's own requests do not count, because
+// others may have written between two of them.
 func (o *Observer) Through() heartbeat.Version {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.through
 }
 
-// Reached returns a channel that is closed once Through has come to version.
+// Reached returns a channel that is closed once Through has reached version.
 func (o *Observer) Reached(version heartbeat.Version) <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -384,9 +383,9 @@ func (o *Observer) Reached(version heartbeat.Version) <-chan struct{} {
 	return reached
 }
 
-// ReachedSelf is Reached for the newest version that is known of one Lease: once the channel is
-// closed, everything is known that was written to any Lease before that one was. It is false if
-// that version cannot be compared with others.
+// ReachedSelf is Reached for the newest known version of one Lease: once the channel is closed,
+// every write to any Lease before that version is known. It returns false if the version is not a
+// number, so that it cannot be compared.
 func (o *Observer) ReachedSelf(name string) (<-chan struct{}, bool) {
 	version := versionOf(o.Get(name).ResourceVersion)
 	if version == 0 {
@@ -404,7 +403,8 @@ func (o *Observer) Listed(list *coordinationv1.LeaseList) {
 	o.replace(leases, list.ResourceVersion)
 }
 
-// progressed records that everything is known up to version. One that is not a number is none.
+// progressed records that everything up to version is known. It ignores a version that is not a
+// number.
 func (o *Observer) progressed(version string) {
 	v := versionOf(version)
 	o.mu.Lock()
@@ -422,7 +422,7 @@ func (o *Observer) progressed(version string) {
 	})
 }
 
-// versionOf returns a resourceVersion as a number; 0 if it is none.
+// versionOf returns a resourceVersion as a number; 0 if it is not one.
 func versionOf(version string) heartbeat.Version {
 	v, err := strconv.ParseUint(version, 10, 64)
 	if err != nil {
@@ -431,7 +431,7 @@ func versionOf(version string) heartbeat.Version {
 	return heartbeat.Version(v)
 }
 
-// deleted takes in that the Lease did not exist any more at version.
+// deleted records that the Lease did not exist at version.
 func (o *Observer) deleted(name, version string) {
 	o.change(name, func(obs Observation, now time.Time) (Observation, bool) { return obs.Gone(version, now) })
 }

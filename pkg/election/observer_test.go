@@ -62,10 +62,10 @@ func TestObservationGone(t *testing.T) {
 		t.Errorf("Gone() = %+v, %t, want it absent since now, with its name and highest term", gone, changed)
 	}
 	if _, changed := gone.Gone("12", at(2)); changed {
-		t.Error("Gone() tells again what was known")
+		t.Error("Gone() reports a change that was known")
 	}
 	if _, changed := gone.Saw(versioned(lease("a_1", 4), "10"), at(2)); changed {
-		t.Error("Saw() brings a Lease back that has been deleted since")
+		t.Error("Saw() restores a Lease that was deleted later")
 	}
 	if back, changed := gone.Saw(versioned(lease("b_1", 1), "12"), at(2)); !changed || !back.Exists || back.HighTerm != 4 {
 		t.Errorf("Saw() = %+v, %t, want the new Lease, with the highest term of both", back, changed)
@@ -96,22 +96,23 @@ func TestObservationExpired(t *testing.T) {
 	}
 }
 
-// watching runs an observer on the store until the test ends.
-func (w *world) watching(client *leasetest.Client) *Observer {
-	w.t.Helper()
-	o := w.observer(client, &leasetest.JumpClock{})
-	ctx, cancel := context.WithCancel(klog.NewContext(w.t.Context(), klog.Logger{}))
+// watching returns an observer that runs until the test ends.
+func (h *harness) watching(client *leasetest.Client) *Observer {
+	h.t.Helper()
+	o := h.observer(client, &leasetest.JumpClock{})
+	ctx, cancel := context.WithCancel(klog.NewContext(h.t.Context(), klog.Logger{}))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		o.Run(ctx)
 	}()
-	w.t.Cleanup(func() { cancel(); <-done })
+	h.t.Cleanup(func() { cancel(); <-done })
 	return o
 }
 
-// TestLastSignOfAHolderThatWasReplaced: who has a member's Lease next has waited for its duration.
-func TestLastSignOfAHolderThatWasReplaced(t *testing.T) {
+// TestLastSignOfReplacedHolder checks the estimate: the next incarnation acquires a member's Lease
+// only after its duration.
+func TestLastSignOfReplacedHolder(t *testing.T) {
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	next := Observation{
 		Record: Record{Name: "f-member-a", Holder: "a_2", Duration: 15 * time.Second, AcquireTime: began},
@@ -126,48 +127,48 @@ func TestLastSignOfAHolderThatWasReplaced(t *testing.T) {
 	}
 	next.Renewed, next.RenewTime = began.Add(time.Minute), began.Add(time.Minute)
 	if sign, stamp := of("a_2").LastSign(), of("a_2").LastStamp(); !sign.Equal(next.Renewed) || !stamp.Equal(next.Renewed) {
-		t.Errorf("of the present holder: last sign %v, last stamp %v, want %v", sign, stamp, next.Renewed)
+		t.Errorf("of the current holder: last sign %v, last stamp %v, want %v", sign, stamp, next.Renewed)
 	}
 }
 
 func TestObserverSeesChanges(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.store.Put(lease("a_1", 4))
-		client := w.store.Client("o")
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.store.Put(lease("a_1", 4))
+		client := h.store.Client("o")
 		client.Block("list", "watch")
-		o := w.watching(client)
+		o := h.watching(client)
 		changed, stop := o.Subscribe(func(name string) bool { return name == leaseName })
 		defer stop()
-		w.sleep(s)
+		h.sleep(s)
 		if o.HasSynced() || o.Get(leaseName).Known() || len(o.List()) != 0 {
 			t.Errorf("Get() = %+v before the first list, want nothing known", o.Get(leaseName))
 		}
 		client.Unblock()
 		synctest.Wait()
 		<-changed
-		if got := o.Get(leaseName); !o.HasSynced() || !got.Exists || got.Holder != "a_1" || got.Seen.Sub(w.begin) != s {
+		if got := o.Get(leaseName); !o.HasSynced() || !got.Exists || got.Holder != "a_1" || got.Seen.Sub(h.begin) != s {
 			t.Errorf("Get() = %+v, want a_1, seen after 1s", got)
 		}
-		if got := o.Get("f-other"); !got.Known() || got.Exists || got.Seen.Sub(w.begin) != s || got.Name != "f-other" {
+		if got := o.Get("f-other"); !got.Known() || got.Exists || got.Seen.Sub(h.begin) != s || got.Name != "f-other" {
 			t.Errorf("Get(f-other) = %+v, want absent since 1s", got)
 		}
-		w.sleep(s)
-		w.store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.LeaseTransitions = 5 })
+		h.sleep(s)
+		h.store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.LeaseTransitions = 5 })
 		synctest.Wait()
 		<-changed
-		if got := o.Get(leaseName); got.Transitions != 5 || got.Seen.Sub(w.begin) != 2*s {
+		if got := o.Get(leaseName); got.Transitions != 5 || got.Seen.Sub(h.begin) != 2*s {
 			t.Errorf("Get() = %+v, want term 5, seen after 2s", got)
 		}
-		w.sleep(s)
-		w.store.Remove(leaseName)
+		h.sleep(s)
+		h.store.Remove(leaseName)
 		synctest.Wait()
 		<-changed
-		if got := o.Get(leaseName); got.Exists || got.Seen.Sub(w.begin) != 3*s || got.HighTerm != 5 {
+		if got := o.Get(leaseName); got.Exists || got.Seen.Sub(h.begin) != 3*s || got.HighTerm != 5 {
 			t.Errorf("Get() = %+v, want absent since 3s, high term 5", got)
 		}
 		foreign := lease("x", 1)
 		foreign.Name = "kube-scheduler"
-		w.store.Put(foreign)
+		h.store.Put(foreign)
 		synctest.Wait()
 		if len(o.List()) != 0 || o.Watches("kube-scheduler") || closed(changed) {
 			t.Error("The observer keeps a Lease that is not the fleet's")
@@ -176,35 +177,35 @@ func TestObserverSeesChanges(t *testing.T) {
 }
 
 func TestObserverNeverGoesBack(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		client := w.store.Client("o")
-		w.store.Put(lease("a_1", 4))
-		o := w.watching(client)
-		w.sleep(s)
+	inBubble(t, func(t *testing.T, h *harness) {
+		client := h.store.Client("o")
+		h.store.Put(lease("a_1", 4))
+		o := h.watching(client)
+		h.sleep(s)
 		client.LagWatch(5 * s)
-		w.store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.LeaseTransitions = 5 })
-		w.store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.LeaseTransitions = 6 })
-		o.Observe(w.store.Get(leaseName)) // Its own write, known before the watch brings anything.
+		h.store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.LeaseTransitions = 5 })
+		h.store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.LeaseTransitions = 6 })
+		o.Observe(h.store.Get(leaseName)) // Its own write, known before the watch delivers anything.
 		for range 10 {
-			w.sleep(s)
-			if got := o.Get(leaseName); got.Transitions != 6 || got.Seen.Sub(w.begin) != s {
-				t.Fatalf("Get() = %+v after %v, want term 6, seen after 1s", got, time.Since(w.begin))
+			h.sleep(s)
+			if got := o.Get(leaseName); got.Transitions != 6 || got.Seen.Sub(h.begin) != s {
+				t.Fatalf("Get() = %+v after %v, want term 6, seen after 1s", got, time.Since(h.begin))
 			}
 		}
-		// A request found it missing, but a newer one has come since that was sent.
+		// A request found it missing, but a newer Lease was observed since the request was sent.
 		o.Missing(leaseName, "1")
 		if !o.Get(leaseName).Exists {
 			t.Error("Missing() believes an answer that is older than the Lease")
 		}
 		version := o.Get(leaseName).ResourceVersion
-		w.store.Remove(leaseName)
+		h.store.Remove(leaseName)
 		o.Missing(leaseName, version)
 		if o.Get(leaseName).Exists {
 			t.Error("Missing() does not believe the latest answer")
 		}
-		w.store.Put(lease("b_1", 1))
-		o.Observe(w.store.Get(leaseName))
-		w.sleep(10 * s) // The deletion arrives, and is older.
+		h.store.Put(lease("b_1", 1))
+		o.Observe(h.store.Get(leaseName))
+		h.sleep(10 * s) // The older deletion arrives.
 		if got := o.Get(leaseName); !got.Exists || got.Holder != "b_1" {
 			t.Errorf("Get() = %+v, want b_1: the deletion was before", got)
 		}
@@ -212,25 +213,25 @@ func TestObserverNeverGoesBack(t *testing.T) {
 }
 
 func TestObserverSurvivesBrokenWatches(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		client := w.store.Client("o")
-		w.store.Put(lease("a_1", 4))
-		o := w.watching(client)
-		w.sleep(s)
+	inBubble(t, func(t *testing.T, h *harness) {
+		client := h.store.Client("o")
+		h.store.Put(lease("a_1", 4))
+		o := h.watching(client)
+		h.sleep(s)
 		for i := range int32(10) {
 			client.Block()
-			w.store.BreakWatches()
-			w.store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.LeaseTransitions = 5 + i })
-			w.sleep(10 * s)
+			h.store.BreakWatches()
+			h.store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.LeaseTransitions = 5 + i })
+			h.sleep(10 * s)
 			client.Unblock()
-			w.sleep(5 * s) // The longest that the observer may wait before it comes back.
+			h.sleep(5 * s) // The longest that the observer may wait before it retries.
 			if got := o.Get(leaseName).Transitions; got != 5+i {
 				t.Fatalf("Term %d is known 5s after the server is back, want %d", got, 5+i)
 			}
 		}
-		w.store.BreakWatches()
-		w.store.Remove(leaseName)
-		w.sleep(5 * s)
+		h.store.BreakWatches()
+		h.store.Remove(leaseName)
+		h.sleep(5 * s)
 		if o.Get(leaseName).Exists {
 			t.Error("A deletion during a break was missed")
 		}
@@ -238,14 +239,14 @@ func TestObserverSurvivesBrokenWatches(t *testing.T) {
 }
 
 func TestObserverListIsSorted(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, h *harness) {
 		for _, name := range []string{"f-b", "f-c", "f-a", "g-a"} {
 			l := lease("x", 1)
 			l.Name = name
-			w.store.Put(l)
+			h.store.Put(l)
 		}
-		o := w.watching(w.store.Client("o"))
-		w.sleep(s)
+		o := h.watching(h.store.Client("o"))
+		h.sleep(s)
 		var names []string
 		for _, obs := range o.List() {
 			names = append(names, obs.Name)
@@ -256,7 +257,7 @@ func TestObserverListIsSorted(t *testing.T) {
 	})
 }
 
-func TestNewObserverNamesWhatIsWrong(t *testing.T) {
+func TestNewObserverNamesInvalidFields(t *testing.T) {
 	_, err := NewObserver(ObserverConfig{})
 	for _, field := range []string{"Fleet", "Client", "Clock"} {
 		if err == nil || !strings.Contains(err.Error(), "ObserverConfig."+field+" is ") {

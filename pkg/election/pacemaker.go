@@ -18,31 +18,30 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
-// Leases is what a member does with Leases.
+// Leases reads and writes Leases for a member.
 type Leases interface {
 	LeaseReader
 	LeaseWriter
 }
 
-// pacemaker keeps a member's Lease by [heartbeat.Step], and judges other members by
-// [heartbeat.JudgeStep]. It decides nothing itself. Fields below rights belong to the goroutine of
-// run.
+// pacemaker keeps a member's Lease as [heartbeat.Step] decides, and judges other members as
+// [heartbeat.JudgeStep] decides. The fields below touched belong to the goroutine of run.
 type pacemaker struct {
 	m       *Membership
 	client  Leases
 	revoked <-chan struct{}
-	wake    chan struct{} // capacity 1: something is to be written
+	wake    chan struct{} // capacity 1: touch was called
 	answers chan func()
 
 	mu      sync.Mutex
 	rights  rights
 	touched int // counts calls of touch
 
-	// own is the member's Lease as the present step knows it: what the step asks for is written on
-	// that version, or refused.
+	// own is the member's Lease as this step knows it. The step's write is conditional on that
+	// version.
 	own         Observation
 	spread      float64
-	members     []Observation        // the members' Leases, as the present step knows them
+	members     []Observation        // the members' Leases, as this step knows them
 	named       map[string]time.Time // incarnations, by when a Lease that names them last changed
 	state       heartbeat.State
 	beats       *request.Requester
@@ -52,13 +51,13 @@ type pacemaker struct {
 	activating  sync.WaitGroup
 }
 
-// rights are what claims may count on.
+// rights is what the member's claims rely on.
 type rights struct {
 	confirmed time.Time
 	right     bool
 }
 
-// judgement is what is remembered of judging one member.
+// judgement is the state of judging one member.
 type judgement struct {
 	requests  *request.Requester
 	notBefore time.Time
@@ -113,7 +112,7 @@ func (p *pacemaker) touches() int {
 	return p.touched
 }
 
-// name is that of the member's own Lease.
+// name returns the name of the member's own Lease.
 func (p *pacemaker) name() string { return MemberLease(p.m.cfg.Fleet, p.m.member) }
 
 // run is Membership.Run.
@@ -163,7 +162,7 @@ func (p *pacemaker) run(ctx context.Context) error {
 		}
 		wake := p.judge(requests, in)
 		if out.Reason == heartbeat.ReasonHung {
-			// Nothing tells that the loop has come round after all.
+			// No event reports that the loop has iterated after all.
 			out.Wake = in.Now.Add(p.m.cfg.Timing.RetryPeriod / 8)
 		}
 		if out.Wake.IsZero() || !wake.IsZero() && wake.Before(out.Wake) {
@@ -173,7 +172,7 @@ func (p *pacemaker) run(ctx context.Context) error {
 	}
 }
 
-// finish waits for all that run has started, once it has been stopped.
+// finish calls stop, and waits for everything that run has started.
 func (p *pacemaker) finish(stop func()) {
 	stop()
 	p.beats.Wait()
@@ -183,8 +182,8 @@ func (p *pacemaker) finish(stop func()) {
 	p.activating.Wait()
 }
 
-// concerned reports whether a change of a Lease may be of consequence at once. Renewals of others
-// are not: when they are due, the pacemaker looks.
+// concerned reports whether a change of a Lease may need action at once. Renewals of other members
+// do not: the pacemaker looks at those when they are due.
 func (p *pacemaker) concerned(before, after Observation) bool {
 	return after.Name == p.name() || before.Exists != after.Exists && p.m.cfg.Observer.isMember(after.Name)
 }
@@ -193,10 +192,10 @@ func (p *pacemaker) input(want bool) (heartbeat.Input, string) {
 	o := p.m.cfg.Observer
 	in := heartbeat.Input{
 		Self: p.m.cfg.Incarnation, Want: want, State: p.state, Timing: heartbeat.Timing(p.m.cfg.Timing), Busy: p.beats.Busy(), Spread: p.spread,
-		// Who runs the membership ends it after all work has returned.
+		// The caller ends run's context only after all work has returned.
 		Holding: want,
 	}
-	// In this order: what is known up to Through is in what is read after it.
+	// Through first: what is read after it includes every write up to Through.
 	in.Through = o.Through()
 	p.own = o.Get(p.name())
 	in.Member = viewOf(p.own)
@@ -223,7 +222,7 @@ func (p *pacemaker) input(want bool) (heartbeat.Input, string) {
 	return in, slow
 }
 
-// viewOf is what is known of a member's Lease.
+// viewOf returns a member's Lease as package heartbeat sees it.
 func viewOf(o Observation) heartbeat.MemberView {
 	v := heartbeat.MemberView{
 		MemberRecord: heartbeat.MemberRecord{
@@ -238,7 +237,7 @@ func viewOf(o Observation) heartbeat.MemberView {
 	return v
 }
 
-// take remembers what a step has decided, and lets claims know at once.
+// take records what a step has decided, and publishes the rights to claims at once.
 func (p *pacemaker) take(out heartbeat.Output) {
 	p.state = out.State
 	p.mu.Lock()
@@ -249,7 +248,7 @@ func (p *pacemaker) take(out heartbeat.Output) {
 	}
 }
 
-// join begins the membership: the first heartbeat is confirmed.
+// join begins the membership, once the first heartbeat is confirmed.
 func (p *pacemaker) join(active context.Context) {
 	term := p.m.cfg.Observer.Get(p.name()).Transitions
 	close(p.m.joined)
@@ -257,12 +256,12 @@ func (p *pacemaker) join(active context.Context) {
 	p.activating.Go(func() { p.m.activate(active, term) })
 }
 
-// expiry is when others may list this incarnation as ended, whatever it still sends.
+// expiry returns when others may list this incarnation as ended, whatever it still sends.
 func (p *pacemaker) expiry() time.Time {
 	return later(p.state.Confirmed, p.state.Sent).Add(p.m.cfg.Timing.LeaseDuration)
 }
 
-// end loses the membership. hung is the loop that has not come round, if any.
+// end ends a lost membership. hung names the loop that hangs, if any.
 func (p *pacemaker) end(logger klog.Logger, reason Reason, hung string) error {
 	lease := p.m.cfg.Observer.Get(p.name())
 	if reason == ReasonRenewDeadline && hung != "" {
@@ -308,8 +307,8 @@ func (p *pacemaker) send(ctx context.Context, in heartbeat.Input, out heartbeat.
 		case a.Err == nil:
 			p.done(out.Action, a)
 		case out.Action == heartbeat.Read:
-			// It is sent when little time is left, and one that fails must leave some for another,
-			// but not for one after the other without a pause.
+			// A read is sent when little time is left. One that fails must leave time for another,
+			// but with a pause in between.
 			pause = min(pause, max(until.Sub(a.End)/4, p.m.cfg.Timing.RetryPeriod/4)+a.Took())
 			p.state.NotBefore = a.Start.Add(pause)
 		}
@@ -317,7 +316,7 @@ func (p *pacemaker) send(ctx context.Context, in heartbeat.Input, out heartbeat.
 	p.beats.Send(ctx, q)
 }
 
-// request returns what all requests for a Lease, of which before is known, have in common.
+// request returns the fields that all requests for a Lease, last observed as before, share.
 func (p *pacemaker) request(before Observation) request.Request {
 	return request.Request{
 		Name: before.Name, Version: before.ResourceVersion, Timeout: p.m.cfg.Timing.RequestTimeout(), Reread: true,
@@ -344,8 +343,7 @@ func (p *pacemaker) beaten(
 	return withEnded(out, record)
 }
 
-// withEnded writes on a Lease, which it changes, whom the record lists as ended, and by which
-// protocol that is.
+// withEnded sets the record's ended incarnations and protocol on lease, in place.
 func withEnded(lease *coordinationv1.Lease, record heartbeat.MemberRecord) *coordinationv1.Lease {
 	lease.Annotations = overlay(lease.Annotations, map[string]string{
 		EndedAnnotation:    strings.Join(record.Ended, ","),
@@ -354,7 +352,8 @@ func withEnded(lease *coordinationv1.Lease, record heartbeat.MemberRecord) *coor
 	return lease
 }
 
-// tell writes changed annotations between heartbeats. It is no sign of life, and extends nothing.
+// tell writes changed annotations between heartbeats, and reports whether it sent a request. Such a
+// write is not a heartbeat and extends no right.
 func (p *pacemaker) tell(ctx context.Context, in heartbeat.Input) bool {
 	touched, lease := p.touches(), p.own
 	if p.beats.Busy() || touched == p.touchedDone || p.state.Phase != heartbeat.Live || in.Now.Before(p.state.NotBefore) || lease.Holder != in.Self {
@@ -381,8 +380,8 @@ func (p *pacemaker) tell(ctx context.Context, in heartbeat.Input) bool {
 	return true
 }
 
-// received adds what all answers for the member's own Lease have in common to the state. It returns
-// the pause after one that failed.
+// received updates the state by what all answers for the member's own Lease share. It returns the
+// pause after a failed request.
 func (p *pacemaker) received(a request.Answer, touched int) time.Duration {
 	if a.Err == nil {
 		p.beats.Succeeded()
@@ -404,7 +403,7 @@ func (p *pacemaker) received(a request.Answer, touched int) time.Duration {
 	return pause
 }
 
-// done adds to the state that the server has done what a step of the heartbeat has asked for.
+// done records in the state that a request of the heartbeat has succeeded.
 func (p *pacemaker) done(action heartbeat.Action, a request.Answer) {
 	lease := p.m.cfg.Observer.Get(p.name())
 	switch action {
@@ -424,10 +423,10 @@ func (p *pacemaker) done(action heartbeat.Action, a request.Answer) {
 	}
 }
 
-// pause returns when there may be something to do.
+// pause blocks until there may be something to do.
 func (p *pacemaker) pause(ctx context.Context, left bool, changed <-chan struct{}, wake, now time.Time) {
-	// The judge looks at all members' Leases this often, and the heartbeat for whether loops
-	// have come round.
+	// At least this often, judge looks at all members' Leases and the heartbeat checks for hung
+	// loops.
 	d := p.m.cfg.Timing.RetryPeriod
 	if !wake.IsZero() {
 		d = min(d, max(0, wake.Sub(now)))
@@ -442,7 +441,7 @@ func (p *pacemaker) pause(ctx context.Context, left bool, changed <-chan struct{
 		revoked = nil
 	}
 	var confirmed <-chan struct{}
-	// Once the right is over, a heartbeat that comes to be known changes nothing.
+	// Once the right is over, a confirmed heartbeat changes nothing.
 	if v := p.state.Pending.Version; v != 0 && p.state.Phase != heartbeat.Over {
 		confirmed = p.m.cfg.Observer.Reached(v)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
-// judge sees to it that members that have died are listed as ended. It returns when to look again.
+// judge lists dead members that hold shards as ended. It returns when to look again.
 func (p *pacemaker) judge(ctx context.Context, in heartbeat.Input) time.Time {
 	if p.state.Phase != heartbeat.Live {
 		return time.Time{}
@@ -60,8 +60,8 @@ func (p *pacemaker) judge(ctx context.Context, in heartbeat.Input) time.Time {
 	return wake
 }
 
-// delay spreads the judges of one member, so that as a rule a single one strikes: the live members
-// take turns, beginning with one that depends on who is judged.
+// delay spreads the judges of one member, so that usually only one strikes. The live members take
+// turns, and the judged member's name decides who is first.
 func (p *pacemaker) delay(live []string, judged string) time.Duration {
 	live = slices.DeleteFunc(live, func(name string) bool { return name == judged })
 	self := slices.Index(live, p.m.member)
@@ -89,8 +89,8 @@ func (p *pacemaker) strike(ctx context.Context, j *judgement, member string, lea
 		}
 		marked, err := p.client.Update(ctx, struck(lease.Lease, out, p.m.cfg.Fences() && !faults.MarkSkipped), metav1.UpdateOptions{})
 		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
-			// Something in the API server refuses the mark. A shard without an owner is
-			// worse than one without a fence.
+			// Something in the API server refuses the mark. A shard without a holder is worse than
+			// one without a fence.
 			return p.client.Update(ctx, struck(lease.Lease, out, false), metav1.UpdateOptions{})
 		}
 		return marked, err
@@ -99,8 +99,8 @@ func (p *pacemaker) strike(ctx context.Context, j *judgement, member string, lea
 	j.requests.Send(ctx, q)
 }
 
-// struck returns the Lease after a strike. If it is to be marked, the mark by which the API server
-// refuses what the dead incarnation still sends goes with it, see [FenceIncarnation].
+// struck returns the Lease after a strike. If marked is set, it also fences the dead incarnation in
+// the API server, see [FenceIncarnation].
 func struck(lease *coordinationv1.Lease, out heartbeat.JudgeOutput, marked bool) *coordinationv1.Lease {
 	if marked {
 		lease, _ = FenceIncarnation(lease, out.Dead)
@@ -116,7 +116,7 @@ func struck(lease *coordinationv1.Lease, out heartbeat.JudgeOutput, marked bool)
 // judgedWith records the outcome of a judge's request.
 func (p *pacemaker) judgedWith(j *judgement, member string, out heartbeat.JudgeOutput, a request.Answer) {
 	if a.Err != nil {
-		// A conflict says that the member lives, or that another judge was faster.
+		// A conflict means that the member lives, or that another judge was faster.
 		j.notBefore = a.Start.Add(j.requests.Failed(a))
 		return
 	}

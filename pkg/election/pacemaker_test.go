@@ -15,7 +15,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
-// process is a member with a heartbeat and claims on some shards.
+// process is a member with a real heartbeat and claims on some shards.
 type process struct {
 	*node
 	membership *Membership
@@ -23,33 +23,34 @@ type process struct {
 	err        error
 
 	mu     sync.Mutex
-	turned time.Time // when its loops came round last; zero for always
-	// meanwhile is called once, after a step has read the member's Lease and before it writes.
+	turned time.Time // when its loops last iterated; zero for always
+	// meanwhile, if set, is called once after a step has read the member's Lease and before it
+	// writes.
 	meanwhile func()
 }
 
 func shardLease(i int) string { return fmt.Sprintf("f-ns-%02d", i) }
 
-// process starts one whose claims want these shards.
-func (w *world) process(incarnation string, shards ...int) *process {
-	w.t.Helper()
+// process starts a process that claims these shards.
+func (h *harness) process(incarnation string, shards ...int) *process {
+	h.t.Helper()
 	clock := &leasetest.JumpClock{}
-	p := w.processOn(clock, incarnation, shards...)
+	p := h.processOn(clock, incarnation, shards...)
 	p.clock = clock
 	return p
 }
 
 // processOn is process with another clock.
-func (w *world) processOn(clock Clock, incarnation string, shards ...int) *process {
-	w.t.Helper()
+func (h *harness) processOn(clock Clock, incarnation string, shards ...int) *process {
+	h.t.Helper()
 	n := &node{
-		world: w, name: incarnation, client: w.store.Client(incarnation), watch: w.store.Client(incarnation),
+		harness: h, name: incarnation, client: h.store.Client(incarnation), watch: h.store.Client(incarnation),
 		stopped: make(chan struct{}),
 	}
 	delayed := func(string) leasetest.Fault { return leasetest.Fault{Out: time.Millisecond, Back: time.Millisecond} }
 	n.client.Script(delayed)
 	p := &process{node: n, claimants: map[string]*Claimant{}}
-	n.observer = w.observer(n.watch, clock)
+	n.observer = h.observer(n.watch, clock)
 	var err error
 	jitter := func(d time.Duration) time.Duration { return d }
 	p.membership, err = NewMembership(MembershipConfig{
@@ -57,7 +58,7 @@ func (w *world) processOn(clock Clock, incarnation string, shards ...int) *proce
 		OnEvent: n.event, Jitter: jitter, Turned: p.lastTurned,
 	})
 	if err != nil {
-		w.t.Fatal(err)
+		h.t.Fatal(err)
 	}
 	for _, i := range shards {
 		p.claimants[shardLease(i)], err = NewClaimant(ClaimantConfig{
@@ -66,14 +67,14 @@ func (w *world) processOn(clock Clock, incarnation string, shards ...int) *proce
 			OnEvent: p.shardEvent, OnStuck: n.stuck, Jitter: jitter,
 		})
 		if err != nil {
-			w.t.Fatal(err)
+			h.t.Fatal(err)
 		}
 	}
 	n.start(p.run)
 	return p
 }
 
-// run is the order in which a member starts and stops.
+// run starts and stops the membership and the claims in a member's order.
 func (p *process) run(ctx context.Context) {
 	member, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
@@ -99,7 +100,7 @@ func (p *process) run(ctx context.Context) {
 	p.err = <-ended
 }
 
-// work takes as long to return as linger says.
+// work returns linger after it was asked to stop.
 func (p *process) work(ctx context.Context, _ *Claim) {
 	<-ctx.Done()
 	time.Sleep(p.linger) // virtual
@@ -121,7 +122,7 @@ func (p *process) hang() {
 	p.turned = p.clock.Now()
 }
 
-// shardEvent logs what becomes of claims, with the shard's number.
+// shardEvent logs events of claims, with the shard's number.
 func (p *process) shardEvent(e Event) {
 	switch e.Type {
 	case EventAcquired, EventEnded, EventReleased:
@@ -129,7 +130,7 @@ func (p *process) shardEvent(e Event) {
 	}
 }
 
-// held counts the shards that the process may write for now.
+// held counts the shards for which the process may write.
 func (p *process) held() int {
 	held := 0
 	for _, c := range p.claimants {
@@ -140,19 +141,19 @@ func (p *process) held() int {
 	return held
 }
 
-// free puts released Leases of shards into the store.
-func (w *world) free(shards ...int) {
+// free puts released Leases of the shards into the store.
+func (h *harness) free(shards ...int) {
 	for _, i := range shards {
 		l := lease("", 1)
 		l.Name = shardLease(i)
-		w.store.Put(l)
+		h.store.Put(l)
 	}
 }
 
-// only returns the lines of the transcript that have one of these words, without their times.
-func (w *world) only(words ...string) []string {
+// only returns the lines of the transcript that contain one of these words.
+func (h *harness) only(words ...string) []string {
 	var found []string
-	for _, line := range w.Lines() {
+	for _, line := range h.Lines() {
 		for _, word := range words {
 			if strings.Contains(line, word) {
 				found = append(found, strings.TrimSpace(line))
@@ -163,267 +164,267 @@ func (w *world) only(words ...string) []string {
 	return found
 }
 
-// A dead member's shards come free with one strike, a lease duration after its last heartbeat.
+// One strike frees all shards of a dead member, a lease duration after its last heartbeat.
 func TestStrikeFreesAllShards(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.free(1, 2, 3)
-		a := w.process("a_1", 1, 2, 3)
-		w.sleep(s)
-		b := w.process("b_1", 1, 2, 3)
-		w.sleep(3 * s) // a has renewed at 2, with b as a witness
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.free(1, 2, 3)
+		a := h.process("a_1", 1, 2, 3)
+		h.sleep(s)
+		b := h.process("b_1", 1, 2, 3)
+		h.sleep(3 * s) // a has renewed at 2, and b has seen it
 		if a.held() != 3 || b.held() != 0 {
 			t.Fatalf("a holds %d shards and b %d, want 3 and 0", a.held(), b.held())
 		}
 		a.client.Block()
 		a.watch.Block()
-		w.sleep(6500 * time.Millisecond)
+		h.sleep(6500 * time.Millisecond)
 		if a.held() != 3 {
 			t.Errorf("a holds %d shards before its renew deadline, want 3", a.held())
 		}
-		w.sleep(4 * s)
+		h.sleep(4 * s)
 		if a.held() != 0 || b.held() != 0 {
 			t.Errorf("a holds %d shards and b %d after a's renew deadline, want none", a.held(), b.held())
 		}
-		w.sleep(5 * s)
+		h.sleep(5 * s)
 		if b.held() != 3 {
-			t.Errorf("b holds %d shards a lease duration after a's last heartbeat, want 3:\n%s", b.held(), strings.Join(w.Lines(), "\n"))
+			t.Errorf("b holds %d shards a lease duration after a's last heartbeat, want 3:\n%s", b.held(), strings.Join(h.Lines(), "\n"))
 		}
-		if strikes := w.only("struck"); len(strikes) != 1 {
+		if strikes := h.only("struck"); len(strikes) != 1 {
 			t.Errorf("strikes: %q, want one", strikes)
 		}
-		if dead := RecordFrom(w.store.Get("f-member-a")); !dead.HasEnded("a_1") || dead.Holder != "" {
+		if dead := RecordFrom(h.store.Get("f-member-a")); !dead.HasEnded("a_1") || dead.Holder != "" {
 			t.Errorf("a's Lease names %q and lists %q as ended", dead.Holder, dead.Ended())
 		}
 	})
 }
 
-// A member that leaves releases its shards one by one, and nobody waits.
+// A leaving member releases its shards one by one, and nobody has to wait.
 func TestLeavingMemberIsNotStruck(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.free(1, 2)
-		a := w.process("a_1", 1, 2)
-		w.sleep(s)
-		b := w.process("b_1", 1, 2)
-		w.sleep(3 * s)
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.free(1, 2)
+		a := h.process("a_1", 1, 2)
+		h.sleep(s)
+		b := h.process("b_1", 1, 2)
+		h.sleep(3 * s)
 		a.stop()
-		w.sleep(100 * time.Millisecond)
+		h.sleep(100 * time.Millisecond)
 		if b.held() != 2 || a.err != nil {
 			t.Errorf("b holds %d shards, want 2; a ended with %v", b.held(), a.err)
 		}
-		if strikes := w.only("struck"); len(strikes) != 0 {
+		if strikes := h.only("struck"); len(strikes) != 0 {
 			t.Errorf("strikes: %q, want none", strikes)
 		}
-		if left := RecordFrom(w.store.Get("f-member-a")); !left.HasEnded("a_1") || left.Holder != "" {
+		if left := RecordFrom(h.store.Get("f-member-a")); !left.HasEnded("a_1") || left.Holder != "" {
 			t.Errorf("a's Lease names %q and lists %q as ended, want itself", left.Holder, left.Ended())
 		}
 	})
 }
 
-// An idle fleet writes one Lease a member and retry period, however many shards there are.
-func TestIdleFleetWritesHeartbeatsAlone(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+// An idle fleet writes one Lease per member and retry period, however many shards there are.
+func TestIdleFleetWritesOnlyHeartbeats(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
 		var shards []int
 		for i := range 20 {
 			shards = append(shards, i)
 		}
-		w.free(shards...)
-		a, b := w.process("a_1", shards[:10]...), w.process("b_1", shards[10:]...)
-		w.sleep(10 * s)
-		before := len(w.store.History())
-		w.sleep(60 * s)
+		h.free(shards...)
+		a, b := h.process("a_1", shards[:10]...), h.process("b_1", shards[10:]...)
+		h.sleep(10 * s)
+		before := len(h.store.History())
+		h.sleep(60 * s)
 		if a.held()+b.held() != 20 {
 			t.Fatalf("%d shards are held, want 20", a.held()+b.held())
 		}
-		writes := len(w.store.History()) - before
+		writes := len(h.store.History()) - before
 		if writes < 55 || writes > 61 {
 			t.Errorf("%d writes in a minute, want 60", writes)
 		}
 	})
 }
 
-// What somebody does to a shard's Lease makes no second holder.
+// Emptying a shard's Lease makes no second holder.
 func TestEmptiedLeaseWaits(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.free(1)
-		a := w.process("a_1", 1)
-		w.sleep(s)
-		b := w.process("b_1", 1)
-		w.sleep(3 * s)
-		w.store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("") })
-		w.sleep(14 * s)
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.free(1)
+		a := h.process("a_1", 1)
+		h.sleep(s)
+		b := h.process("b_1", 1)
+		h.sleep(3 * s)
+		h.store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("") })
+		h.sleep(14 * s)
 		if a.held()+b.held() != 0 {
 			t.Error("an emptied Lease was taken before a lease duration had passed")
 		}
-		w.sleep(2 * s)
+		h.sleep(2 * s)
 		if a.held()+b.held() != 1 {
-			t.Errorf("a holds %d and b %d, want one of them to", a.held(), b.held())
+			t.Errorf("a holds %d and b %d, want 1 in total", a.held(), b.held())
 		}
-		if members := w.only("cleared"); len(members) != 1 {
+		if members := h.only("cleared"); len(members) != 1 {
 			t.Errorf("%q, want the end of one claim", members)
 		}
 	})
 }
 
-// With a watch that hangs, heartbeats are confirmed by lists, and tampering is seen within a retry
-// period.
+// While the watch hangs, lists confirm heartbeats, and the member sees tampering within about a
+// retry period.
 func TestHungWatch(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.free(1)
-		a := w.process("a_1", 1)
-		w.sleep(3 * s)
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.free(1)
+		a := h.process("a_1", 1)
+		h.sleep(3 * s)
 		a.watch.Block("watch")
-		w.sleep(60 * s)
+		h.sleep(60 * s)
 		if a.held() != 1 {
-			t.Fatalf("a lost its shard while its watch hung:\n%s", strings.Join(w.Lines(), "\n"))
+			t.Fatalf("a lost its shard while its watch hung:\n%s", strings.Join(h.Lines(), "\n"))
 		}
-		w.store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("x_1") })
-		w.sleep(5 * s)
+		h.store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("x_1") })
+		h.sleep(5 * s)
 		if a.held() != 0 {
-			t.Error("a writes on 5 s after another holder was written on its Lease")
+			t.Error("a still holds the shard 5 s after its Lease named another holder")
 		}
 	})
 }
 
-// A member whose loop does not come round sends no heartbeat, and says which loop it was.
+// A member with a hung loop sends no heartbeat, and names the loop.
 func TestHungLoop(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.free(1)
-		a := w.process("a_1", 1)
-		w.sleep(3 * s)
-		b := w.process("b_1", 1)
-		w.sleep(3 * s)
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.free(1)
+		a := h.process("a_1", 1)
+		h.sleep(3 * s)
+		b := h.process("b_1", 1)
+		h.sleep(3 * s)
 		a.hang()
-		w.sleep(30 * s)
+		h.sleep(30 * s)
 		if b.held() != 1 || a.held() != 0 {
 			t.Errorf("a, which hangs, holds %d and b %d, want 0 and 1", a.held(), b.held())
 		}
 		if a.err == nil || !strings.Contains(a.err.Error(), "hung: loop") {
-			t.Errorf("a ended with %v, want one that names the loop", a.err)
+			t.Errorf("a ended with %v, want an error that names the loop", a.err)
 		}
 	})
 }
 
-// A member's Lease that is deleted is written again, and nothing is lost by it.
+// A member recreates its deleted Lease and keeps its shards.
 func TestMemberLeaseDeleted(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.free(1, 2)
-		a, b := w.process("a_1", 1), w.process("b_1", 2)
-		w.sleep(5 * s)
-		w.store.Remove("f-member-a")
-		w.sleep(30 * s)
-		if a.held() != 1 || b.held() != 1 || len(w.only("ended", "struck")) != 0 {
-			t.Errorf("a holds %d and b %d, want 1 each:\n%s", a.held(), b.held(), strings.Join(w.Lines(), "\n"))
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.free(1, 2)
+		a, b := h.process("a_1", 1), h.process("b_1", 2)
+		h.sleep(5 * s)
+		h.store.Remove("f-member-a")
+		h.sleep(30 * s)
+		if a.held() != 1 || b.held() != 1 || len(h.only("ended", "struck")) != 0 {
+			t.Errorf("a holds %d and b %d, want 1 each:\n%s", a.held(), b.held(), strings.Join(h.Lines(), "\n"))
 		}
 	})
 }
 
-// The next incarnation of a dead member waits for its predecessor's lease duration, and then takes
-// up its shards.
+// The next incarnation of a dead member waits for the previous one's lease duration, and then takes
+// its shards.
 func TestNextIncarnation(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.free(1)
-		a := w.process("a_1", 1)
-		w.sleep(3 * s)
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.free(1)
+		a := h.process("a_1", 1)
+		h.sleep(3 * s)
 		a.client.Block()
 		a.watch.Block()
-		next := w.process("a_2", 1)
-		w.sleep(12 * s)
+		next := h.process("a_2", 1)
+		h.sleep(12 * s)
 		if closed(next.membership.Joined()) {
-			t.Fatal("a_2 has joined before a_1's Lease had stood still for its duration")
+			t.Fatal("a_2 has joined before a_1's Lease was unchanged for its duration")
 		}
-		w.sleep(5 * s)
+		h.sleep(5 * s)
 		if next.held() != 1 || a.held() != 0 {
-			t.Errorf("a_2 holds %d and a_1 %d, want 1 and 0:\n%s", next.held(), a.held(), strings.Join(w.Lines(), "\n"))
+			t.Errorf("a_2 holds %d and a_1 %d, want 1 and 0:\n%s", next.held(), a.held(), strings.Join(h.Lines(), "\n"))
 		}
-		w.sleep(5 * s)
-		if ended := RecordFrom(w.store.Get("f-member-a")).Ended(); len(ended) != 0 {
+		h.sleep(5 * s)
+		if ended := RecordFrom(h.store.Get("f-member-a")).Ended(); len(ended) != 0 {
 			t.Errorf("%q are listed as ended although no shard's Lease names them", ended)
 		}
 	})
 }
 
-// A Lease that somebody forges in the name of a member that there never was makes no member, and is
-// free in the end.
+// A Lease forged in the name of a member that never existed makes no member, and becomes free.
 func TestForgedHolderMakesNoMember(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.free(1)
-		a := w.process("a_1", 1)
-		w.sleep(3 * s)
-		w.store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("ghost_7") })
-		w.sleep(5 * s)
-		if w.store.Get("f-member-ghost") == nil {
-			t.Fatal("the Lease of the forged holder's member was not written, so that it could be judged")
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.free(1)
+		a := h.process("a_1", 1)
+		h.sleep(3 * s)
+		h.store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("ghost_7") })
+		h.sleep(5 * s)
+		if h.store.Get("f-member-ghost") == nil {
+			t.Fatal("nobody created the Lease of the forged holder's member, so that it can be judged")
 		}
 		a.expectRoster("a_1=active/0/ active: a")
-		w.sleep(15 * s)
+		h.sleep(15 * s)
 		if a.held() != 1 {
-			t.Errorf("a does not hold its shard again:\n%s", strings.Join(w.Lines(), "\n"))
+			t.Errorf("a does not hold its shard again:\n%s", strings.Join(h.Lines(), "\n"))
 		}
 	})
 }
 
-// What a step decides is written on the version that it has read. Here a strike arrives between the
-// two: the heartbeat must not overwrite it.
+// A heartbeat is conditional on the version that its step has read. A strike that arrives in
+// between must not be overwritten.
 func TestHeartbeatIsConditionalOnWhatWasRead(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.free(1)
-		a := w.process("a_1", 1)
-		w.sleep(3990 * time.Millisecond) // the next step is the heartbeat at 4
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.free(1)
+		a := h.process("a_1", 1)
+		h.sleep(3990 * time.Millisecond) // the next step is the heartbeat at 4
 		a.mu.Lock()
 		a.meanwhile = func() {
-			w.store.Tamper("f-member-a", func(l *coordinationv1.Lease) {
+			h.store.Tamper("f-member-a", func(l *coordinationv1.Lease) {
 				l.Spec.HolderIdentity = ptr.To("")
 				l.Annotations[EndedAnnotation] = "a_1"
 			})
-			a.observer.Observe(w.store.Get("f-member-a"))
+			a.observer.Observe(h.store.Get("f-member-a"))
 		}
 		a.mu.Unlock()
-		w.sleep(10 * s)
+		h.sleep(10 * s)
 		ended := false
-		for _, write := range w.store.History() {
+		for _, write := range h.store.History() {
 			if write.After == nil || write.After.Name != "f-member-a" {
 				continue
 			}
 			after := RecordFrom(write.After)
 			if ended && !after.HasEnded("a_1") {
-				t.Errorf("%v after the beginning somebody erased that a_1 has ended", write.Time.Sub(w.begin))
+				t.Errorf("%v after the beginning somebody removed a_1 from the ended incarnations", write.Time.Sub(h.begin))
 			}
 			ended = ended || after.HasEnded("a_1")
 		}
 		if a.held() != 0 || !closed(a.membership.Lost()) {
-			t.Error("a struck member goes on")
+			t.Error("a struck member continues")
 		}
 	})
 }
 
-// A member waits while a live one follows another protocol, and says so once.
+// A member waits while a live one follows another protocol, and reports that once.
 func TestProtocolsWaitForEachOther(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.free(1)
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.free(1)
 		old := lease("b_1", 1)
 		old.Name = "f-member-b"
 		old.Annotations = map[string]string{StateAnnotation: string(MemberActive)}
-		w.store.Put(old)
-		a := w.process("a_1", 1)
+		h.store.Put(old)
+		a := h.process("a_1", 1)
 		for range 30 {
-			w.store.Tamper("f-member-b", func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = l.Spec.RenewTime.Add(s) })
-			w.sleep(2 * s)
+			h.store.Tamper("f-member-b", func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = l.Spec.RenewTime.Add(s) })
+			h.sleep(2 * s)
 		}
 		if closed(a.membership.Joined()) {
 			t.Error("a member has joined one that follows another protocol")
 		}
-		if said := w.only("a_1 waiting (protocol)"); len(said) != 1 {
-			t.Errorf("it says %q, want once that it waits for the protocol", said)
+		if said := h.only("a_1 waiting (protocol)"); len(said) != 1 {
+			t.Errorf("it reports %q, want one wait for the protocol", said)
 		}
-		w.sleep(20 * s)
+		h.sleep(20 * s)
 		if a.held() != 1 {
-			t.Error("it has not joined after the other has gone")
+			t.Error("a has not joined after the other has gone")
 		}
 	})
 }
 
-// A claim that waits for an answer comes round all the same: its member's heartbeat depends on it.
-func TestBusyClaimComesRound(t *testing.T) {
+// The loop of a claim that waits for an answer keeps iterating: its member's heartbeat depends on
+// it.
+func TestBusyClaimKeepsIterating(t *testing.T) {
 	timing := DefaultTiming()
 	now := time.Unix(1000, 0)
 	for name, in := range map[string]Input{
@@ -441,40 +442,40 @@ func TestBusyClaimComesRound(t *testing.T) {
 	}
 }
 
-// TestHolderMendsItsLease has somebody write a duration that makes no sense on a shard's Lease,
-// whose holder does not renew it.
-func TestHolderMendsItsLease(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.free(1)
-		p := w.process("a_1", 1)
-		w.sleep(10 * s)
-		w.store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = ptr.To[int32](math.MaxInt32) })
-		w.sleep(s)
-		if got := *w.store.Get(shardLease(1)).Spec.LeaseDurationSeconds; got != 15 || p.held() != 1 {
+// TestHolderRepairsItsLease has somebody write a nonsensical duration on a shard's Lease. The
+// holder must restore it, although it does not renew that Lease.
+func TestHolderRepairsItsLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.free(1)
+		p := h.process("a_1", 1)
+		h.sleep(10 * s)
+		h.store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = ptr.To[int32](math.MaxInt32) })
+		h.sleep(s)
+		if got := *h.store.Get(shardLease(1)).Spec.LeaseDurationSeconds; got != 15 || p.held() != 1 {
 			t.Errorf("the Lease says %d s, want 15; %d shards are held, want 1", got, p.held())
 		}
 	})
 }
 
-// TestAbsentLeaseGivesNoRight has a shard's Lease deleted whose holder cannot write it again, while
-// its heartbeats go on.
+// TestAbsentLeaseGivesNoRight deletes a shard's Lease whose holder cannot recreate it, but keeps
+// sending heartbeats.
 func TestAbsentLeaseGivesNoRight(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.free(1)
-		a := w.process("a_1", 1)
-		w.sleep(5 * s)
-		b := w.process("b_1", 1)
-		w.sleep(5 * s)
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.free(1)
+		a := h.process("a_1", 1)
+		h.sleep(5 * s)
+		b := h.process("b_1", 1)
+		h.sleep(5 * s)
 		if a.held() != 1 {
 			t.Fatal("a does not hold the shard")
 		}
 		a.client.Block("create")
-		w.store.Remove(shardLease(1))
+		h.store.Remove(shardLease(1))
 		taken := false
 		for range 80 {
-			w.sleep(s / 4)
+			h.sleep(s / 4)
 			if a.held() > 0 {
-				t.Fatal("a may write for a shard whose Lease is not there, or another's")
+				t.Fatal("a may write for a shard whose Lease is absent, or another's")
 			}
 			taken = taken || b.held() == 1
 		}
@@ -484,32 +485,32 @@ func TestAbsentLeaseGivesNoRight(t *testing.T) {
 	})
 }
 
-// TestRevokedWhileAHeartbeatIsUnconfirmed has a member lose its right between a heartbeat and its
-// confirmation, and work that takes long to return. Time goes by meanwhile: nothing spins.
+// TestRevokedWhileAHeartbeatIsUnconfirmed revokes a member between a heartbeat and its
+// confirmation, with work that takes long to return. No loop may spin meanwhile.
 func TestRevokedWhileAHeartbeatIsUnconfirmed(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.free(1)
-		p := w.process("a_1", 1)
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.free(1)
+		p := h.process("a_1", 1)
 		p.linger = 4 * s
-		w.sleep(10 * s)
+		h.sleep(10 * s)
 		p.watch.LagWatch(s)
 		for !p.unconfirmed() {
-			w.sleep(s / 20)
+			h.sleep(s / 20)
 		}
 		p.membership.Revoke()
-		w.sleep(2 * s)
+		h.sleep(2 * s)
 		if p.held() != 0 {
-			t.Error("a member that was revoked holds a shard")
+			t.Error("a revoked member holds a shard")
 		}
-		w.sleep(6 * s)
+		h.sleep(6 * s)
 		if p.err == nil {
 			t.Error("it has not ended after its work has returned")
 		}
 	})
 }
 
-// unconfirmed reports whether the process's last heartbeat is stored and its watch has not brought
-// it.
+// unconfirmed reports whether the process's last heartbeat is stored but not yet delivered by its
+// watch.
 func (p *process) unconfirmed() bool {
 	return p.observer.Through() < versionOf(p.store.Get(MemberLease("f", MemberOf(p.name))).ResourceVersion)
 }

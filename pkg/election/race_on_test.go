@@ -2,5 +2,5 @@
 
 package election
 
-// underRace tells that the race detector is on.
+// underRace reports whether the race detector is on.
 const underRace = true

@@ -14,44 +14,42 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Bounds of a Lease's duration. What a Lease declares is moved into them when it is read, and
-// Timing must lie in them.
+// Bounds of a Lease's duration. A declared duration is clamped to them when it is read, and Timing
+// must be within them.
 const (
 	MinDuration = 1 * time.Second
 	MaxDuration = 10 * time.Minute
 )
 
-// releasedSeconds is the duration written on a released Lease, as client-go writes it. Nobody waits
-// for it here: a Lease without a holder is free at once.
+// releasedSeconds is the duration written on a released Lease, as in client-go. Nobody waits for
+// it: a released Lease is free at once.
 const releasedSeconds = 1
 
-// Record is what a Lease says, made safe to use. Its maps belong to the Lease and must not be
+// Record is the content of a Lease, made safe to use. Its maps belong to the Lease and must not be
 // changed.
 type Record struct {
 	// Name is the Lease's name.
 	Name string
 	// Holder is holderIdentity; empty means free.
 	Holder string
-	// Transitions is leaseTransitions, the term of the present or last holder; at least 0.
+	// Transitions is leaseTransitions, the term of the current or last holder; at least 0.
 	Transitions int32
 	// Duration is leaseDurationSeconds, within [MinDuration, MaxDuration]; MinDuration if the Lease
 	// has none.
 	Duration time.Duration
-	// AcquireTime and RenewTime are the writer's stamps, for people. Never compare them with a
+	// AcquireTime and RenewTime are the writer's timestamps, for people. Never compare them with a
 	// clock.
 	AcquireTime, RenewTime time.Time
 	// ResourceVersion is the version of the Lease that this was read from.
 	ResourceVersion string
 	// Labels and Annotations are the Lease's own.
 	Labels, Annotations map[string]string
-	// Problem says in words which fields were nonsense and what was assumed instead; empty if none
-	// were.
+	// Problem describes which fields were invalid and what was assumed instead; empty if none were.
 	Problem string
 }
 
-// RecordFrom reads a Lease. It accepts anything: a nil Lease is the zero Record, and fields that
-// are missing, negative or beyond their bounds are replaced by the nearest sane value, with a word
-// in Problem.
+// RecordFrom reads a Lease. It accepts anything: a nil Lease gives the zero Record. It replaces
+// missing, negative and out-of-bounds fields by the nearest valid value, and says so in Problem.
 func RecordFrom(lease *coordinationv1.Lease) Record {
 	if lease == nil {
 		return Record{}
@@ -84,34 +82,34 @@ func RecordFrom(lease *coordinationv1.Lease) Record {
 	return r
 }
 
-// Annotations of a Lease that is to change hands. They go with the next acquisition.
+// Annotations of a Lease that changes holders. The next acquisition removes them.
 const (
 	// NextHolderAnnotation names the incarnation that has asked for the Lease.
 	NextHolderAnnotation = "flotilla.dev/next-holder"
-	// WritesAnnotation has what the holder that released the Lease wrote last, see Writes.
+	// WritesAnnotation records the last writes of the holder that released the Lease, see
+	// Observation.Writes.
 	WritesAnnotation = "flotilla.dev/last-writes"
-	// StoppedAnnotation has for how long the holder had not been able to write on what the Lease
-	// stands for when it wrote this: the term and a duration by its own clock, "7 36.2s". It is
-	// there while the holder's work does not return behind a closed fence, and is left with the
-	// release.
+	// StoppedAnnotation records how long the holder's fence had been closed when it wrote this: the
+	// term and a duration by its own clock, "7 36.2s". The holder writes it while its work has not
+	// returned behind a closed fence, and leaves it with the release.
 	StoppedAnnotation = "flotilla.dev/stopped"
 )
 
 // Annotations by which members keep and judge Leases, see [Heartbeat].
 const (
-	// ProtocolAnnotation has the version of what a member writes on Leases, on its own Lease.
-	// Members of different ones are not to be in one fleet; without it, it is 1.
+	// ProtocolAnnotation, on a member's own Lease, is the version of what the member writes on
+	// Leases; 1 if absent. Members with different versions must not be in one fleet.
 	ProtocolAnnotation = "flotilla.dev/protocol"
-	// EndedAnnotation lists the incarnations of a member that have ended for good, on the member's
-	// Lease: sorted, comma separated.
+	// EndedAnnotation, on a member's Lease, lists the member's incarnations that have ended for
+	// good, sorted, comma separated.
 	EndedAnnotation = "flotilla.dev/ended"
-	// ReleasedAnnotation has the term whose holder has released the Lease. A Lease without a holder
-	// that lacks it, or has another term, was emptied by somebody else.
+	// ReleasedAnnotation is the term whose holder released the Lease. A Lease without a holder that
+	// lacks it, or has another term, was emptied by somebody else.
 	ReleasedAnnotation = "flotilla.dev/released"
 )
 
-// Protocol returns the version of what the holder of a member's Lease writes; 1 if the Lease has
-// none, or nonsense.
+// Protocol returns the protocol version of the holder of a member's Lease; 1 if the Lease has none
+// or an invalid one.
 func (r Record) Protocol() int {
 	protocol, err := strconv.Atoi(r.Annotations[ProtocolAnnotation])
 	if err != nil {
@@ -133,13 +131,13 @@ func (r Record) HasEnded(incarnation string) bool {
 	return text != "" && slices.Contains(list(text), incarnation)
 }
 
-// IsStruck reports whether a member's Lease has no holder because other members have listed the
-// last one as ended, and not because that has left.
+// IsStruck reports whether a member's Lease has no holder because other members listed the last one
+// as ended, rather than because it left.
 func (r Record) IsStruck() bool {
 	return r.Holder == "" && r.Protocol() > 1 && r.Transitions > 0 && r.Duration > releasedSeconds*time.Second
 }
 
-// IsReleased reports whether the Lease has no holder because the last one says so.
+// IsReleased reports whether the Lease has no holder because the last one released it.
 func (r Record) IsReleased() bool {
 	return r.Holder == "" && r.Annotations[ReleasedAnnotation] == strconv.Itoa(int(r.Transitions))
 }
@@ -147,8 +145,8 @@ func (r Record) IsReleased() bool {
 // maxStopped bounds what is believed of StoppedAnnotation.
 const maxStopped = time.Hour
 
-// Stopped returns for how long the Lease's last holder had not been able to write when it was heard
-// of last; 0 if it could, or does not say.
+// Stopped returns how long the fence of the Lease's last holder had been closed, as that holder
+// last reported; 0 if it was not, or the holder does not say.
 func (r Record) Stopped() time.Duration {
 	of, text, _ := strings.Cut(r.Annotations[StoppedAnnotation], " ")
 	d, err := time.ParseDuration(text)
@@ -163,8 +161,8 @@ func StoppedText(term int32, d time.Duration) string {
 	return fmt.Sprintf("%d %v", term, d.Round(time.Millisecond))
 }
 
-// NextHolder returns the incarnation that has asked for the Lease; empty if none has. Anybody may
-// have written it.
+// NextHolder returns the incarnation that has asked for the Lease; empty if none has. It is
+// unverified: anybody may have written it.
 func (r Record) NextHolder() string {
 	return r.Annotations[NextHolderAnnotation]
 }
@@ -175,8 +173,8 @@ type stamp struct {
 }
 
 // held returns a copy of lease, or a new Lease if it is nil, that names self as its holder for
-// term. A new term sets acquireTime and renewTime and removes what the handoff has left. Fields,
-// labels and annotations that this package does not know stay as they are.
+// term. A new term sets acquireTime and renewTime and removes the handoff's annotations. Unknown
+// fields, labels and annotations stay as they are.
 func (s stamp) held(lease *coordinationv1.Lease, name, self string, term int32, duration time.Duration, now time.Time) *coordinationv1.Lease {
 	fresh := lease == nil || ptr.Deref(lease.Spec.HolderIdentity, "") != self || ptr.Deref(lease.Spec.LeaseTransitions, 0) != term
 	out := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -201,8 +199,8 @@ func (s stamp) held(lease *coordinationv1.Lease, name, self string, term int32, 
 	return out
 }
 
-// declared returns leaseDurationSeconds for a duration, rounded up: the Lease must never promise
-// others less than its holder counts on.
+// declared returns leaseDurationSeconds for a duration, rounded up: the Lease must never declare
+// less than its holder relies on.
 func declared(duration time.Duration) int32 { return int32(math.Ceil(duration.Seconds())) }
 
 // asked returns a copy of lease on which self asks for it.
@@ -212,9 +210,8 @@ func asked(lease *coordinationv1.Lease, self string) *coordinationv1.Lease {
 	return out
 }
 
-// WithoutHolder returns a copy of lease without a holder, with what its holder leaves behind:
-// annotations, of which an empty value removes a key. The term stays, because terms must not
-// restart.
+// WithoutHolder returns a copy of lease without a holder and with the annotations left; an empty
+// value removes a key. The term stays, because terms must not restart.
 func WithoutHolder(
 	lease *coordinationv1.Lease, left map[string]string, now time.Time,
 ) *coordinationv1.Lease {
@@ -227,8 +224,8 @@ func WithoutHolder(
 	return out
 }
 
-// storable returns a copy of lease that the API server takes: what is stored may be from before it
-// was as strict.
+// storable returns a copy of lease that passes the API server's validation. The stored Lease may
+// predate that validation.
 func storable(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	out := lease.DeepCopy()
 	if ptr.Deref(out.Spec.LeaseTransitions, 0) < 0 {

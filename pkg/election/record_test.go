@@ -56,7 +56,7 @@ func TestRecordFrom(t *testing.T) {
 	}
 }
 
-// The Lease must never promise others less than its holder counts on.
+// The Lease must never declare less than its holder relies on.
 func TestHeldRoundsDurationUp(t *testing.T) {
 	for duration, want := range map[time.Duration]int32{time.Second: 1, 1001 * time.Millisecond: 2, 15 * time.Second: 15, 14900 * time.Millisecond: 15} {
 		if got := *(stamp{}).held(nil, "f-s", self, 1, duration, at(0)).Spec.LeaseDurationSeconds; got != want {
@@ -68,7 +68,7 @@ func TestHeldRoundsDurationUp(t *testing.T) {
 func TestStopped(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		StoppedText(7, 36214*time.Millisecond+3*time.Microsecond): 36214 * time.Millisecond,
-		StoppedText(6, time.Second):                               0, // of an earlier holder
+		StoppedText(6, time.Second):                               0, // an earlier holder's
 		"":                                                        0,
 		"7":                                                       0,
 		"7 soon":                                                  0,
@@ -83,11 +83,11 @@ func TestStopped(t *testing.T) {
 	before := lease("", 4)
 	before.Annotations = map[string]string{StoppedAnnotation: StoppedText(4, time.Second)}
 	if next := (stamp{}).held(before, leaseName, self, 5, 15*time.Second, at(0)); next.Annotations[StoppedAnnotation] != "" {
-		t.Errorf("a new holder leaves what the last one said: %q", next.Annotations[StoppedAnnotation])
+		t.Errorf("a new holder keeps the previous one's annotation: %q", next.Annotations[StoppedAnnotation])
 	}
 }
 
-func TestHeldKeepsWhatItDoesNotKnow(t *testing.T) {
+func TestHeldKeepsUnknownFields(t *testing.T) {
 	before := lease(self, 4)
 	before.ResourceVersion, before.OwnerReferences = "9", []metav1.OwnerReference{{Name: "x"}}
 	before.Spec.Strategy = ptr.To(coordinationv1.OldestEmulationVersion)
@@ -104,6 +104,6 @@ func TestHeldKeepsWhatItDoesNotKnow(t *testing.T) {
 		t.Errorf("held() in a new term acquired %v, renewed %v, want the new time", next.Spec.AcquireTime, next.Spec.RenewTime)
 	}
 	if diff := cmp.Diff(original, before); diff != "" {
-		t.Errorf("held() changed what it was given (-before +after):\n%s", diff)
+		t.Errorf("held() changed its argument (-before +after):\n%s", diff)
 	}
 }

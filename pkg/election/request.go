@@ -13,11 +13,11 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
-// send carries out what a step asks for.
+// send sends the request of a step.
 func (r *run) send(in Input, out Output) {
 	timeout := r.cfg.Timing.RequestTimeout()
 	if out.Action == Release {
-		// Once others may list the incarnation as ended, nobody waits for the release.
+		// Once others may list this incarnation as ended, nobody waits for the release.
 		timeout = min(timeout, in.Confirmed.Add(in.Timing.LeaseDuration).Sub(in.Now))
 	}
 	_, _, touched := r.orders()
@@ -47,16 +47,16 @@ func (r *run) create(ctx context.Context, in Input, out Output, marks stamp, now
 	return r.cfg.Client.Create(ctx, lease, metav1.CreateOptions{})
 }
 
-// update writes the Lease as it was observed: its resourceVersion makes the server refuse if it has
-// changed since.
+// update writes the Lease as observed: its resourceVersion makes the server refuse the write if the
+// Lease has changed since.
 func (r *run) update(ctx context.Context, in Input, out Output, marks stamp, now time.Time) (*coordinationv1.Lease, error) {
 	lease := marks.held(in.Observation.Lease, r.cfg.Name, in.Self, out.Term, in.Timing.LeaseDuration, now)
 	return r.cfg.Client.Update(ctx, lease, metav1.UpdateOptions{})
 }
 
-// release clears the holder of the Lease as it is now, if that is still this incarnation: a
-// successor's claim must not be released. The resourceVersion fetched makes sure that nothing
-// happens in between. It returns nil if there was nothing to release.
+// release reads the Lease and clears its holder if that is still this incarnation: it must not
+// release a successor's claim. The update is conditional on the resourceVersion read. It returns
+// nil if there was nothing to release.
 func (r *run) release(ctx context.Context, in Input) (*coordinationv1.Lease, error) {
 	lease, err := r.cfg.Client.Get(ctx, r.cfg.Name, metav1.GetOptions{})
 	if err != nil {
@@ -71,20 +71,20 @@ func (r *run) release(ctx context.Context, in Input) (*coordinationv1.Lease, err
 	return r.cfg.Client.Update(ctx, WithoutHolder(lease, left, r.cfg.Clock.Now()), metav1.UpdateOptions{})
 }
 
-// order is what was asked for by a request.
+// order is what a request was sent for.
 type order struct {
 	action  Action
-	fresh   bool // it was to begin a claim, not to keep one
+	fresh   bool // the request begins a claim, rather than keeping one
 	before  Observation
 	term    int32
 	touched int
 }
 
-// receive adds the outcome of a request to the state.
+// receive records the outcome of a request in the state.
 func (r *run) receive(sent order, a request.Answer) {
 	switch {
 	case (sent.action == Renew || sent.action == Create) && !sent.fresh && !r.state.held():
-		return // The claim has ended meanwhile; whatever was written is known to the observer.
+		return // The claim has ended meanwhile; the observer knows what was written.
 	case a.Err != nil:
 		r.failed(sent, a)
 		return
@@ -107,8 +107,8 @@ func (r *run) receive(sent order, a request.Answer) {
 	}
 }
 
-// begin makes a claim of an acquired Lease. It may be over already if the answer was long in
-// coming: the next step looks.
+// begin creates the claim on an acquired Lease. The claim may be over already if the answer took
+// long: the next step checks.
 func (r *run) begin(sent order, a request.Answer) {
 	r.state = r.state.acquired(sent.term)
 	r.begun = a.End
@@ -123,7 +123,7 @@ func (r *run) begin(sent order, a request.Answer) {
 	r.report(Event{Type: EventAcquired, Term: sent.term, Action: sent.action, Holder: r.cfg.Identity, Duration: a.Took()})
 }
 
-// renewed records that the Lease was written again in the present claim's term.
+// renewed records that the Lease was written again in the current claim's term.
 func (r *run) renewed(sent order, a request.Answer) {
 	if r.state.Term != sent.term {
 		return // Not for this claim.
@@ -135,7 +135,7 @@ func (r *run) renewed(sent order, a request.Answer) {
 	r.report(Event{Type: EventRenewed, Term: sent.term, Action: sent.action, Holder: r.cfg.Identity, Duration: a.Took()})
 }
 
-// failed decides when the next request may be sent.
+// failed reports the failure and sets when the next request may be sent.
 func (r *run) failed(sent order, a request.Answer) {
 	event := Event{Type: EventFailed, Term: sent.term, Action: sent.action, Duration: a.Took(), Err: a.Err}
 	if a.Conflict {

@@ -12,21 +12,21 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// RetiredAnnotation is on a Lease that nobody holds and that stands for something that has gone.
-// Its value is up to whoever retires it.
+// RetiredAnnotation marks a Lease that nobody holds and whose subject no longer exists. Its value
+// is up to whoever retires it.
 const RetiredAnnotation = "flotilla.dev/retired"
 
-// ours is what the keys of this project's labels and annotations begin with.
+// ours is the prefix of this project's label and annotation keys.
 const ours = "flotilla.dev/"
 
-// retiredOwner is the UID of an owner that never was. A garbage collector deletes what has no
-// other.
+// retiredOwner is the UID of an owner that never existed. A garbage collector deletes objects whose
+// only owner it is.
 const retiredOwner = types.UID("f1071114-0000-4000-8000-000000000000")
 
-// Retired returns an emptied copy of a Lease that has no live holder: without a holder, and
-// without this project's labels and annotations but RetiredAnnotation and ReleasedAnnotation, so
-// that whoever needs it after all acquires it at once, with the next term. If it is collectable,
-// it has an owner that does not exist, so that the cluster's garbage collector deletes it: a fleet
+// Retired returns an emptied copy of a Lease that has no live holder: without a holder, and of this
+// project's labels and annotations only with RetiredAnnotation and ReleasedAnnotation. Anyone who
+// still needs the Lease can acquire it at once, with the next term. If collectable is set, the copy
+// has an owner that does not exist, so that the cluster's garbage collector deletes it: a fleet
 // itself deletes no Leases.
 func Retired(lease *coordinationv1.Lease, why string, collectable bool) *coordinationv1.Lease {
 	out := storable(lease)
@@ -47,10 +47,10 @@ func Retired(lease *coordinationv1.Lease, why string, collectable bool) *coordin
 	return out
 }
 
-// IsRetired reports whether the Lease is retired, and nobody holds it.
+// IsRetired reports whether the Lease is retired and nobody holds it.
 func (r Record) IsRetired() bool { return r.Holder == "" && r.Annotations[RetiredAnnotation] != "" }
 
-// reinstate makes a retired Lease, which it changes, one that may be held again.
+// reinstate makes a retired Lease, in place, one that may be held again.
 func reinstate(lease *coordinationv1.Lease) {
 	delete(lease.Annotations, RetiredAnnotation)
 	lease.OwnerReferences = slices.DeleteFunc(lease.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == retiredOwner })

@@ -11,16 +11,16 @@ import (
 // StateAnnotation holds a MemberState, on a member's Lease.
 const StateAnnotation = "flotilla.dev/state"
 
-// MemberState is what a member says of itself.
+// MemberState is the state that a member declares on its Lease.
 type MemberState string
 
 const (
-	// MemberJoining: has just come and must not move anything yet. Any unknown word counts as
+	// MemberJoining: has just started and must not cause moves yet. Any unknown value counts as
 	// joining.
 	MemberJoining MemberState = "joining"
 	// MemberActive: counts for the ring.
 	MemberActive MemberState = "active"
-	// MemberLeaving: is handing over its shards and gets no others.
+	// MemberLeaving: hands over its shards and gets no others.
 	MemberLeaving MemberState = "leaving"
 )
 
@@ -30,14 +30,14 @@ type Member struct {
 	Name string
 	// Incarnation is the process start that holds the member's Lease.
 	Incarnation string
-	// State as the member says.
+	// State that the member declares.
 	State MemberState
 	// Since is when this process first saw the incarnation hold its Lease.
 	Since time.Time
-	// Acquired is when it acquired its Lease, by its own clock: to be compared with nothing but
-	// what others say of themselves.
+	// Acquired is when it acquired its Lease, by its own clock. Compare it only with other members'
+	// Acquired.
 	Acquired time.Time
-	// Annotations of its Lease, with what else the member says. They must not be changed.
+	// Annotations of its Lease. They must not be changed.
 	Annotations map[string]string
 	// LastSeen is when this process last saw the member renew its Lease.
 	LastSeen time.Time
@@ -55,8 +55,8 @@ func NewIncarnation(member string) string {
 	return member + "_" + string(uuid.NewUUID())
 }
 
-// MemberOf returns the member that an incarnation belongs to: what stands before the last
-// underscore, which no pod name contains. It is empty if there is none.
+// MemberOf returns the member that an incarnation belongs to: the part before the last underscore,
+// which no pod name contains. It is empty if there is no underscore.
 func MemberOf(incarnation string) string {
 	i := strings.LastIndexByte(incarnation, '_')
 	return incarnation[:max(i, 0)]
@@ -68,10 +68,10 @@ func MemberLease(fleet, member string) string {
 }
 
 // RosterFrom returns the members that are live at now: the holders of the fleet's member Leases
-// that have not expired. atLeast is the reader's own LeaseDuration, see Observation.ExpiresAt. A
-// Lease whose holder is not an incarnation of the member that its name says is not a member's, nor
-// is one that has no state: somebody has written it for a holder that was to be judged. It is pure,
-// and the order of observations does not matter.
+// that have not expired. atLeast is the reader's own LeaseDuration, see Observation.ExpiresAt.
+// RosterFrom skips a Lease whose holder is not an incarnation of the member it is named after, and
+// one without a state, which a judge has restored. It is pure, and the order of observations does
+// not matter.
 func RosterFrom(fleet string, observations []Observation, atLeast time.Duration, now time.Time) Roster {
 	var r Roster
 	for _, obs := range observations {
@@ -123,8 +123,8 @@ func (r Roster) Live() []string {
 	return r.names(MemberJoining, MemberActive, MemberLeaving)
 }
 
-// Active returns the names that count for the ring, sorted: the active members, or the joining ones
-// if none is active. Members that are leaving never count.
+// Active returns the names of the members that count for the ring, sorted: the active ones, or the
+// joining ones if none is active. Leaving members never count.
 func (r Roster) Active() []string {
 	if active := r.names(MemberActive); len(active) > 0 {
 		return active
@@ -132,7 +132,7 @@ func (r Roster) Active() []string {
 	return r.names(MemberJoining)
 }
 
-// Grown returns the roster as it will be once the members that are joining are active.
+// Grown returns the roster as it will be once all joining members are active.
 func (r Roster) Grown() Roster {
 	r.members = slices.Clone(r.members)
 	for i := range r.members {
@@ -143,8 +143,8 @@ func (r Roster) Grown() Roster {
 	return r
 }
 
-// NextChange returns when the first of the members expires if it does not renew before: when to
-// build the roster again if nothing is observed until then. It is zero for an empty roster.
+// NextChange returns when the first member expires unless it renews before. Build the roster again
+// then if nothing is observed until then. It is zero for an empty roster.
 func (r Roster) NextChange() time.Time {
 	return r.next
 }

@@ -24,16 +24,16 @@ var (
 )
 
 // TestOneHolderUnderRandomFaults runs three members that want the same Lease through random faults,
-// and asks of each schedule:
+// and checks for each schedule:
 //
-//   - the times in which their claims were valid do not overlap;
-//   - writes that were checked against the claim come in the order of their terms;
+//   - the periods in which their claims were valid do not overlap;
+//   - writes that were checked against the claim occur in the order of their terms;
 //   - terms never repeat, unless the Lease was deleted, and no process releases while its work
 //     runs;
-//   - work that does not return is the end of its process, and of no other;
+//   - work that does not return ends its process, and no other;
 //   - once the faults are over, somebody holds the Lease.
 //
-// Clocks differ in speed by up to a third and in reading by hours.
+// Clocks differ in speed by up to a third and in their readings by hours.
 func TestOneHolderUnderRandomFaults(t *testing.T) {
 	n := *seeds
 	if testing.Short() {
@@ -61,10 +61,10 @@ type schedule struct {
 	removed bool   // the Lease has been deleted
 }
 
-// workTick is how often work tries to write.
+// workTick is the interval at which work tries to write.
 const workTick = 100 * time.Millisecond
 
-// span is a time of one process.
+// span is a period in the life of one process.
 type span struct {
 	who        string
 	term       int32
@@ -80,8 +80,8 @@ type peer struct {
 	incarnation   int
 	claimant      *Claimant
 	membership    *Membership
-	killed        chan struct{} // closed when the process was told to end
-	acquired      time.Time     // of the present claim; belongs to the claimant's goroutine
+	killed        chan struct{} // closed when the process must end
+	acquired      time.Time     // of the current claim; belongs to the claimant's goroutine
 	valid         time.Time     // when its work was last seen to have a right; guarded by schedule.mu
 	claim         *Claim
 	cancel        context.CancelFunc
@@ -156,7 +156,7 @@ func (sc *schedule) run() {
 	sc.judge()
 }
 
-// restart starts the processes again that were told to end, or have lost their membership.
+// restart restarts the processes that must end or have lost their membership.
 func (sc *schedule) restart() {
 	for _, p := range sc.peers {
 		if closed(p.killed) || closed(p.membership.Lost()) {
@@ -166,8 +166,8 @@ func (sc *schedule) restart() {
 	}
 }
 
-// fault has one thing go wrong. The Lease is deleted at most once: whoever misses the second time
-// because it still waits for news of the first cannot be helped.
+// fault injects one fault. It deletes the Lease at most once: a member that misses a second
+// deletion because it still waits for the event of the first is not protected.
 func (p *peer) fault() {
 	d := upTo(p.rng, 20*time.Second)
 	verbs := [][]string{nil, {"create", "update"}, {"get"}, {"watch"}}[p.rng.IntN(4)]
@@ -247,7 +247,7 @@ func (p *peer) start() {
 				p.failf("%s is stuck: %+v", p.name, s)
 				return
 			}
-			// The process is gone: its work with it, and nothing that it sends arrives.
+			// The process is gone with its work, and nothing that it sends arrives.
 			p.client.Block()
 			close(killed)
 		},
@@ -282,10 +282,10 @@ func (p *peer) stop() {
 		p.failf("%s took %v to stop", p.name, took)
 	}
 	if closed(p.killed) {
-		p.client.Heal() // for its successor
+		p.client.Heal() // for the next incarnation
 		return
 	}
-	// Work that has been left behind ends here, and is judged.
+	// Work that is left behind ends here, so that it is judged too.
 	close(p.killed)
 	synctest.Wait()
 }
@@ -301,7 +301,7 @@ func (p *peer) event(e Event) {
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		// While its Lease is absent a claim goes on, and gives no right.
+		// While its Lease is absent a claim continues, but is not valid.
 		if lapsed := p.valid.Add(workTick); p.valid.After(p.acquired) && lapsed.Before(end) {
 			end = lapsed
 		}
@@ -309,8 +309,8 @@ func (p *peer) event(e Event) {
 	}
 }
 
-// work writes every 100ms while its claim is valid, and goes on trying for a while after it was
-// told to stop.
+// work writes every workTick while its claim is valid, and keeps trying for linger after it was
+// asked to stop.
 func (p *peer) work(ctx context.Context, claim *Claim, linger time.Duration, killed <-chan struct{}) {
 	ran := span{who: p.name, term: claim.Term(), begin: time.Now()}
 	tick := time.NewTicker(workTick)
@@ -340,7 +340,7 @@ func (p *peer) work(ctx context.Context, claim *Claim, linger time.Duration, kil
 	}
 }
 
-// ran notes that work has ended.
+// ran records that work has ended.
 func (p *peer) ran(work span) {
 	work.end = time.Now()
 	p.mu.Lock()
@@ -348,7 +348,7 @@ func (p *peer) ran(work span) {
 	p.works = append(p.works, work)
 }
 
-// judge looks at the history as a whole.
+// judge checks the history as a whole.
 func (sc *schedule) judge() {
 	slices.SortFunc(sc.claims, func(a, b span) int { return cmp.Or(a.begin.Compare(b.begin), a.end.Compare(b.end)) })
 	begin := sc.peers[0].clock.Begin

@@ -9,7 +9,7 @@ import (
 
 var _ cache.ResourceVersionUpdater = sink{}
 
-// sink is the Observer as the store of a reflector.
+// sink adapts the Observer to a reflector's store.
 type sink struct {
 	observer *Observer
 }
@@ -27,8 +27,8 @@ func (s sink) Update(obj any) error {
 	return s.Add(obj)
 }
 
-// Delete relies on a deletion's resourceVersion being that of the deletion, which is newer than any
-// of the object's own.
+// Delete relies on the event's resourceVersion being that of the deletion, which is newer than any
+// of the object's versions.
 func (s sink) Delete(obj any) error {
 	lease, err := asLease(obj)
 	if err != nil {
@@ -51,8 +51,8 @@ func (s sink) Replace(objs []any, version string) error {
 	return nil
 }
 
-// UpdateResourceVersion is called after each event, bookmarks included, with its version. It makes
-// sink a cache.ResourceVersionUpdater.
+// UpdateResourceVersion is called after each event, bookmarks included, with its version. It
+// implements cache.ResourceVersionUpdater.
 func (s sink) UpdateResourceVersion(version string) {
 	s.observer.progressed(version)
 }

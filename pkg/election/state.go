@@ -6,16 +6,16 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
 )
 
-// Desired is the state that a claimant is to reach.
+// Desired is the state that a claimant should reach.
 type Desired int
 
 const (
-	// Released means: hold nothing. A held claim is drained and released.
+	// Released: hold nothing. A held claim is drained and released.
 	Released Desired = iota
-	// Retained means: hold on to what is held, and acquire nothing. A holder does so until its next
-	// holder asks for the Lease.
+	// Retained: keep a held claim, and acquire nothing. A holder stays in it until the next holder
+	// asks for the Lease.
 	Retained
-	// Held means: acquire when free, and hold.
+	// Held: acquire the Lease when it is free, and hold it.
 	Held
 )
 
@@ -23,11 +23,11 @@ func (d Desired) String() string {
 	return [...]string{"Released", "Retained", "Held"}[d]
 }
 
-// ClaimPhase is where a claimant stands. The package comment has the diagram.
+// ClaimPhase is a claimant's phase. The package comment has the diagram.
 type ClaimPhase int
 
 const (
-	// Idle: no right is held and nothing runs. The Lease may still name this incarnation.
+	// Idle: there is no right and nothing runs. The Lease may still name this incarnation.
 	Idle ClaimPhase = iota
 	// Acquired: the right is held and nothing runs yet.
 	Acquired
@@ -43,7 +43,7 @@ func (p ClaimPhase) String() string {
 	return [...]string{"Idle", "Acquired", "Running", "Draining", "Lost"}[p]
 }
 
-// Action is the one thing that a step asks for.
+// Action is what a step asks for.
 type Action int
 
 const (
@@ -56,8 +56,8 @@ const (
 	// Renew: update the Lease as observed, with the same holder and term, to write changed
 	// annotations.
 	Renew
-	// Ask: update the annotations of the Lease as observed, with a request for it. Nothing that
-	// counts as a sign of life is changed.
+	// Ask: update the annotations of the Lease as observed, with a request for it. This is no one's
+	// heartbeat.
 	Ask
 	// Release: fetch the Lease and clear the holder if it is still this incarnation.
 	Release
@@ -69,7 +69,7 @@ const (
 	End
 	// Rest: the work of a lost claim has returned.
 	Rest
-	// Stuck: work that was asked to stop, or whose claim was lost, has not returned in time: the
+	// Stuck: work that was asked to stop, or whose claim was lost, has not returned in time. The
 	// process must end.
 	Stuck
 )
@@ -78,16 +78,16 @@ func (a Action) String() string {
 	return [...]string{"Wait", "Create", "Acquire", "Renew", "Ask", "Release", "Start", "Drain", "End", "Rest", "Stuck"}[a]
 }
 
-// Reason says why a claim has ended or why a claimant waits. The values are stable and few enough
-// for a metric label.
+// Reason is why a claim has ended or a claimant waits. The values are stable and few enough for a
+// metric label.
 type Reason string
 
 const (
 	// ReasonDrained: the claim ended as planned, after its work had returned.
 	ReasonDrained Reason = "drained"
-	// ReasonUnwanted: the claim was to be released before the work was started.
+	// ReasonUnwanted: the claim was released before its work started.
 	ReasonUnwanted Reason = "unwanted"
-	// ReasonWorkReturned: the work returned without being asked to.
+	// ReasonWorkReturned: the work returned without being asked.
 	ReasonWorkReturned Reason = "work-returned"
 	// ReasonRevoked: ClaimantConfig.Revoked was closed.
 	ReasonRevoked Reason = "revoked"
@@ -107,48 +107,49 @@ const (
 	ReasonStruck Reason = Reason(heartbeat.ReasonStruck)
 	// ReasonProtocol: a live member follows another protocol.
 	ReasonProtocol Reason = Reason(heartbeat.ReasonProtocol)
-	// ReasonHung: the member's loops have not come round since its last heartbeat.
+	// ReasonHung: one of the member's loops has not iterated since its last heartbeat.
 	ReasonHung Reason = Reason(heartbeat.ReasonHung)
 
 	// ReasonHeld: another holder's Lease has not expired.
 	ReasonHeld Reason = "held"
-	// ReasonAbsent: the Lease does not exist, but not for long enough to be created.
+	// ReasonAbsent: the Lease does not exist, but has not been absent for long enough to be
+	// created.
 	ReasonAbsent Reason = "absent"
 	// ReasonUnknown: the Leases have not been listed yet.
 	ReasonUnknown Reason = "unknown"
-	// ReasonTermsExhausted: leaseTransitions is at its highest value. Somebody must have written
-	// that.
+	// ReasonTermsExhausted: leaseTransitions is at its maximum, which somebody must have written by
+	// hand.
 	ReasonTermsExhausted Reason = "terms-exhausted"
 )
 
-// Planned reports whether a claim that ended for this reason ended as its own process wanted.
+// Planned reports whether a claim that ended for this reason ended without being lost.
 func (r Reason) Planned() bool {
 	return r == ReasonDrained || r == ReasonUnwanted || r == ReasonWorkReturned
 }
 
-// State is what a claimant remembers between steps. The zero value is Idle.
+// State is what a claimant keeps between steps. The zero value is Idle.
 type State struct {
 	Phase ClaimPhase
-	// Term of the claim that is held or was held last.
+	// Term of the current or last claim.
 	Term int32
-	// LastRenew is the start of the last heartbeat that was confirmed while the claim was held.
+	// LastRenew is the start of the last heartbeat confirmed while the claim was held.
 	LastRenew time.Time
-	// DrainingSince is when the work was asked to stop; used in Draining.
+	// DrainingSince is when the work was asked to stop. It is used in Draining.
 	DrainingSince time.Time
-	// EndedAt is when the claim ended; used in Lost.
+	// EndedAt is when the claim ended. It is used in Lost.
 	EndedAt time.Time
-	// TermAsked is the highest term that this incarnation has ever asked for. A Lease that names it
-	// in another one is forged.
+	// TermAsked is the highest term that this incarnation has ever requested. A Lease that names
+	// the incarnation in another term is forged.
 	TermAsked int32
-	// NotBefore is when the next request may be sent, after a failed one.
+	// NotBefore is when the next request may be sent after a failed one.
 	NotBefore time.Time
 	// Asked is when the Lease was last asked for.
 	Asked time.Time
-	// Warned is set once Stuck has been asked for.
+	// Warned is set once a step has returned Stuck.
 	Warned bool
 }
 
-// held reports whether the right is held.
+// held reports whether the phase is one in which the claimant has the right.
 func (s State) held() bool {
 	return s.Phase == Acquired || s.Phase == Running || s.Phase == Draining
 }
@@ -158,8 +159,8 @@ func (s State) acquired(term int32) State {
 	return State{Phase: Acquired, Term: term, TermAsked: s.TermAsked}
 }
 
-// stuckAt is when the work of a lost claim must have returned: LeaseDuration after the last
-// heartbeat. If the process was suspended beyond that, the work gets as long as it gets after a
+// stuckAt returns when the work of a lost claim must have returned: LeaseDuration after the last
+// heartbeat. If the process was suspended, the work gets at least the time that it gets after a
 // missed renew deadline, behind a closed fence.
 func (s State) stuckAt(timing Timing) time.Time {
 	expiry := s.LastRenew.Add(timing.LeaseDuration)

@@ -15,7 +15,7 @@ type Input struct {
 	Now time.Time
 	// Desired is the state to reach.
 	Desired Desired
-	// Revoked takes all rights at once, and then counts as Released.
+	// Revoked ends any claim at once, and counts as Released.
 	Revoked bool
 	// Observation of the Lease. It includes the results of this incarnation's own requests.
 	Observation Observation
@@ -30,12 +30,12 @@ type Input struct {
 	// DrainTimeout is how long the work may take to return once it has been asked to stop, see
 	// ClaimantConfig.
 	DrainTimeout time.Duration
-	// Touch asks for an update of the Lease now, to write changed annotations.
+	// Touch requests an update of the Lease, to write changed annotations.
 	Touch bool
-	// Ask has the Lease asked for while another incarnation holds it, see Claimant.SetAsk.
+	// Ask has the step ask for the Lease while another incarnation holds it, see Claimant.SetAsk.
 	Ask bool
-	// Confirmed is the start of the last confirmed heartbeat of the incarnation's member, and Right
-	// whether rights come of it, see [Heartbeat].
+	// Confirmed is the start of the last confirmed heartbeat of the incarnation's member. Right
+	// reports whether it gives rights, see [Heartbeat].
 	Confirmed time.Time
 	Right     bool
 }
@@ -43,25 +43,25 @@ type Input struct {
 // Output is what a step asks for.
 type Output struct {
 	Action Action
-	// State to remember. The outcome of a request is added to it when it is known.
+	// State to keep. The outcome of a request is added to it once known.
 	State State
 	// Reason of an End, or of waiting in Idle while the Lease is wanted.
 	Reason Reason
 	// Term to write, for Create, Acquire and Renew.
 	Term int32
-	// Wake is when to look again if nothing changes before; zero means only then.
+	// Wake is when to step again even if nothing changes; zero means only on a change.
 	Wake time.Time
 	// Settled is set when nothing is wanted, held, running or left to release.
 	Settled bool
 }
 
 // Step decides what to do next. It is pure: the same input gives the same output, and all I/O is
-// elsewhere. After any action but Wait, step again at once; a request is under way then, and Busy.
+// elsewhere. After any action but Wait, step again at once; while a request is under way, set Busy.
 //
-// What a claim is to do with its Lease is [heartbeat.ClaimStep]'s decision. Step adds the work,
-// asking, and changed annotations. The first row that applies is taken; "want" is Desired == Held
-// && !Revoked, "leave" is Desired == Released || Revoked, ended, absent, acquire and so on are as
-// in ClaimStep's table. Requests wait while Busy and until NotBefore.
+// [heartbeat.ClaimStep] decides what a claim does with its Lease. Step adds the work, asking, and
+// changed annotations. The first row that applies is taken. "want" is Desired == Held && !Revoked,
+// "leave" is Desired == Released || Revoked; ended, absent, acquire and so on are as in ClaimStep's
+// table. Requests wait while Busy and until NotBefore.
 //
 //	Phase     Condition                                           Action           Next
 //	Idle      !want, self, LeaseDuration since Confirmed          Wait, Settled    Idle
@@ -81,7 +81,7 @@ type Output struct {
 //	Lost      LeaseDuration since LastRenew, once                 Stuck            Lost
 //	Lost      otherwise                                           Wait             Lost
 //
-// held is Acquired, Running or Draining. Draining holds on after Stuck: the Lease is not released
+// held is Acquired, Running or Draining. Draining continues after Stuck: the Lease is not released
 // while work runs. The first row gives up a release: others may list the incarnation as ended by
 // then, so nobody waits for it.
 func Step(in Input) Output {
@@ -103,7 +103,7 @@ func (in Input) leave() bool {
 	return in.Desired == Released || in.Revoked
 }
 
-// claim is the input as heartbeat.ClaimStep has it.
+// claim returns the input for heartbeat.ClaimStep.
 func (in Input) claim() heartbeat.ClaimInput {
 	obs, s := in.Observation, in.State
 	out := heartbeat.ClaimInput{
@@ -132,7 +132,7 @@ func (in Input) idle() Output {
 	out := Output{Action: Wait, State: in.State, Reason: Reason(decided.Reason), Wake: decided.Wake, Settled: decided.Settled}
 	out.State.TermAsked = decided.State.Asked
 	if decided.Reason == heartbeat.ReasonNoRight {
-		out.Wake = in.Now.Add(in.Timing.RetryPeriod) // no event says that a right begins
+		out.Wake = in.Now.Add(in.Timing.RetryPeriod) // no event reports that a right begins
 	}
 	switch decided.Action {
 	case heartbeat.ClaimCreate:
@@ -152,7 +152,7 @@ func (in Input) idle() Output {
 	return out
 }
 
-// termOf is the term of a new claim.
+// termOf returns the term of a new claim.
 func (in Input) termOf(decided heartbeat.ClaimOutput) int32 {
 	if faults.TermKept {
 		return max(1, in.Observation.HighTerm)
@@ -191,7 +191,7 @@ func (in Input) held() Output {
 	case in.Touch && in.Observation.Exists && !in.Busy && !in.Now.Before(s.NotBefore):
 		return Output{Action: Renew, State: s, Term: s.Term}
 	}
-	// The heartbeat goes on only while this loop comes round, whatever it waits for.
+	// The heartbeat continues only while this loop iterates, whatever it waits for.
 	out := Output{Action: Wait, State: s, Wake: earlier(decided.Wake, in.Now.Add(in.Timing.RetryPeriod/2))}
 	if in.Now.Before(s.NotBefore) {
 		out.Wake = earlier(out.Wake, s.NotBefore)
@@ -202,7 +202,7 @@ func (in Input) held() Output {
 	return out
 }
 
-// drainEnd is when work that has been asked to stop must have returned.
+// drainEnd returns when work that was asked to stop must have returned.
 func (in Input) drainEnd() time.Time {
 	if faults.StuckEarly {
 		return in.State.DrainingSince
@@ -228,8 +228,8 @@ func (in Input) lost() Output {
 	return out
 }
 
-// ask asks the holder for the Lease. Of two that ask, each overwrites the other's request: not more
-// often than once a RetryPeriod.
+// ask asks the holder for the Lease, at most once per RetryPeriod: of two that ask, each overwrites
+// the other's request.
 func (in Input) ask(wait Output) Output {
 	at := in.State.NotBefore
 	if !in.State.Asked.IsZero() {
@@ -260,8 +260,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// end asks for the end of the claim. The Lease is left to Idle, which releases it if it still names
-// this incarnation.
+// end ends the claim. Idle then releases the Lease if it still names this incarnation.
 func (in Input) end(reason Reason) Output {
 	s := in.State
 	s.Phase = Lost
@@ -270,7 +269,7 @@ func (in Input) end(reason Reason) Output {
 		s.Phase = Idle
 	}
 	if reason == ReasonWorkReturned {
-		// Work that cannot run here must not be started over and over.
+		// Work that cannot run here must not be restarted without a pause.
 		s.NotBefore = in.Now.Add(in.Timing.RetryPeriod)
 	} else if reason.Planned() {
 		s.NotBefore = time.Time{}

@@ -20,13 +20,13 @@ var (
 	epoch  = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// at is a time in seconds after the epoch.
+// at returns a time, in seconds after the epoch.
 func at(seconds float64) time.Time {
 	return epoch.Add(time.Duration(seconds * float64(time.Second)))
 }
 
-// seen is an existing Lease of holder and term whose spec last changed at the given second. Without
-// a holder it is released.
+// seen returns an existing Lease of holder and term whose spec last changed at the given second.
+// Without a holder it is released.
 func seen(holder string, term int32, second float64) Observation {
 	o := emptied(holder, term, second)
 	if holder == "" {
@@ -35,7 +35,7 @@ func seen(holder string, term int32, second float64) Observation {
 	return o
 }
 
-// emptied is seen, but nobody has released the Lease.
+// emptied is like seen, but without a holder the Lease is not released.
 func emptied(holder string, term int32, second float64) Observation {
 	return Observation{
 		Record:     Record{Name: "f-s", Holder: holder, Transitions: term, Duration: 15 * time.Second, ResourceVersion: "7"},
@@ -50,7 +50,7 @@ func absent(second float64, highTerm int32) Observation {
 	return Observation{Record: Record{Name: "f-s"}, Seen: at(second), HighTerm: highTerm}
 }
 
-// ended is what is known of a Lease whose holder is listed as ended.
+// ended returns obs with its holder listed as ended.
 func ended(obs Observation) Observation {
 	member := Record{Annotations: map[string]string{EndedAnnotation: obs.Holder}}
 	obs.Heartbeat = &Observation{Record: member, Exists: true, Seen: at(100)}
@@ -62,8 +62,8 @@ func askedBy(who string, obs Observation) Observation {
 	return obs
 }
 
-// TestStep has every row of the table in Step's comment, with its edges. Now is second 100, and a
-// held claim is of term 5 and the last heartbeat was confirmed at second 99, unless the row says
+// TestStep covers every row of the table in Step's comment, with its edge cases. Now is second 100.
+// A held claim has term 5, and the last heartbeat was confirmed at second 99, unless the row says
 // otherwise. A drain may take 20 seconds.
 func TestStep(t *testing.T) {
 	holding := func(phase ClaimPhase, renewed float64) State {
@@ -81,17 +81,17 @@ func TestStep(t *testing.T) {
 	for name, tc := range map[string]struct {
 		in   Input
 		dead bool   // the member has no right
-		want Output // State is the input's, but for Phase, EndedAt, NotBefore, TermAsked and Warned.
+		want Output // Term, LastRenew and, in Idle, NotBefore are the input's.
 	}{
 		"idle, nothing known": {
 			in:   Input{Desired: Held},
 			want: Output{Action: Wait, Reason: ReasonUnknown},
 		},
-		"idle, absent since too short": {
+		"idle, absent for too short": {
 			in:   Input{Desired: Held, Observation: absent(86, 3)},
 			want: Output{Action: Wait, Reason: ReasonAbsent, Wake: at(101)},
 		},
-		"idle, absent since long enough": {
+		"idle, absent for long enough": {
 			in:   Input{Desired: Held, Observation: absent(85, 3)},
 			want: Output{Action: Create, Term: 4, State: State{TermAsked: 4}},
 		},
@@ -136,11 +136,11 @@ func TestStep(t *testing.T) {
 			in:   Input{Desired: Held, Observation: ended(seen(other, 8, 99))},
 			want: Output{Action: Acquire, Term: 9, State: State{TermAsked: 9}},
 		},
-		"idle, held by nobody's member": {
+		"idle, held by a non-member": {
 			in:   Input{Desired: Held, Observation: seen("somebody", 8, 85.5)},
 			want: Output{Action: Wait, Reason: ReasonHeld, Wake: at(100.5)},
 		},
-		"idle, held by nobody's member, expired": {
+		"idle, held by a non-member, expired": {
 			in:   Input{Desired: Held, Observation: seen("somebody", 8, 85)},
 			want: Output{Action: Acquire, Term: 9, State: State{TermAsked: 9}},
 		},
@@ -222,7 +222,7 @@ func TestStep(t *testing.T) {
 			in:   Input{Observation: mine, State: holding(Acquired, 99)},
 			want: Output{Action: End, Reason: ReasonUnwanted, State: State{Phase: Idle, EndedAt: at(100)}},
 		},
-		"acquired, but the answer was long in coming": {
+		"acquired, but the answer was late": {
 			in:   Input{Desired: Held, Observation: mine, State: holding(Acquired, 90)},
 			want: Output{Action: End, Reason: ReasonRenewDeadline, State: State{Phase: Idle, EndedAt: at(100)}},
 		},
@@ -383,8 +383,8 @@ func TestStep(t *testing.T) {
 	}
 }
 
-// TestStepInvariants tries every combination of a coarse input space and asks only what must never
-// happen.
+// TestStepInvariants tries every combination of a coarse input space, and checks only for outputs
+// that must never happen.
 func TestStepInvariants(t *testing.T) {
 	seconds := []float64{80, 85, 86, 90, 91, 98, 99, 100}
 	drains := []float64{85, 99}
@@ -436,7 +436,7 @@ func checkInvariants(t *testing.T, in Input, out Output) {
 	never(claims && out.Term <= obs.HighTerm, "repeated a term")
 	never(claims && heldByOther && !obs.HolderEnded(), "took from one that has not ended")
 	never(claims && !obs.IsReleased() && !obs.HolderEnded() && in.Now.Sub(obs.Seen) < timing.LeaseDuration && obs.Holder != in.Self,
-		"took a Lease that nobody has released and that has not stood still")
+		"took a Lease that nobody has released and that was unchanged for too short")
 	right := in.Right && in.Now.Before(in.Confirmed.Add(timing.RenewDeadline))
 	never((claims || out.State.held() || out.Action == Start) && !right, "claimed without a right")
 	never(claims && !obs.Known(), "acquired without knowing anything")
@@ -446,9 +446,9 @@ func checkInvariants(t *testing.T, in Input, out Output) {
 	never(out.Action == Release && in.State.Phase != Idle, "released before the work had stopped")
 	never(out.Action == Release && obs.Holder != in.Self, "released another's Lease")
 	never(out.Action == Start && in.State.Phase != Acquired, "started work without a new claim")
-	never(out.State.held() && !out.State.LastRenew.Equal(in.Confirmed), "does not remember the last heartbeat")
-	never(out.State.held() && (heldByOther || obs.Exists && obs.Holder == ""), "held on although the Lease names another")
-	never(out.State.held() && in.Revoked, "held on although revoked")
+	never(out.State.held() && !out.State.LastRenew.Equal(in.Confirmed), "did not keep the last heartbeat")
+	never(out.State.held() && (heldByOther || obs.Exists && obs.Holder == ""), "kept the claim although the Lease names another")
+	never(out.State.held() && in.Revoked, "kept the claim although revoked")
 	never(out.State.held() && !in.State.held(), "held without a request")
 	never(out.Action == Wait && in.State.held() && (out.Wake.IsZero() || out.Wake.After(in.Confirmed.Add(timing.RenewDeadline))), "would sleep through the deadline")
 	never(out.Action == Wait && in.State.held() && out.Wake.Sub(in.Now) > timing.RetryPeriod, "would keep the heartbeat from being sent")

@@ -10,17 +10,17 @@ import (
 
 // Timing holds the three durations of a claim. All members of a fleet should use the same.
 type Timing struct {
-	// LeaseDuration is how long a Lease must stand still before others take it over. It bounds a
-	// takeover from below, and is how long after the last renewal (of its member's Lease, where it
-	// lives by that) a holder's work must have returned. Default 15s. Within [MinDuration,
+	// LeaseDuration is how long a Lease must be unchanged before others take it over, so a takeover
+	// takes at least as long. A holder's work must have returned within it after the last renewal
+	// (of its member's Lease, for a claim that lives by that). Default 15s. Within [MinDuration,
 	// MaxDuration]; written to the Lease in whole seconds, rounded up.
 	LeaseDuration time.Duration
 	// RenewDeadline is how long after the start of its last successful renewal a claim ends.
-	// Default 10s. Must be less than LeaseDuration: the difference is the time the work has to
-	// return, the ratio the tolerated difference in clock speed.
+	// Default 10s. Must be less than LeaseDuration: the difference is the time that the work has to
+	// return, and the ratio is the tolerated difference in clock speed.
 	RenewDeadline time.Duration
-	// RetryPeriod is the time between renewals, and after a failed request until the next. Default
-	// 2s. Must be positive, and RenewDeadline more than 1.2 times as long.
+	// RetryPeriod is the time between renewals, and from a failed request to the next. Default 2s.
+	// Must be positive, and RenewDeadline must be more than 1.2 times as long.
 	RetryPeriod time.Duration
 }
 
@@ -41,7 +41,7 @@ func (t Timing) Validate() error {
 	if t.RetryPeriod <= 0 {
 		errs = append(errs, fmt.Errorf("Timing.RetryPeriod is %v, must be positive", t.RetryPeriod))
 	}
-	// So that one failed renewal can be repeated.
+	// One failed renewal must leave time for another.
 	if least := time.Duration(request.JitterFactor * float64(t.RetryPeriod)); t.RenewDeadline <= least {
 		errs = append(errs, fmt.Errorf("Timing.RenewDeadline is %v, must be more than %v, 1.2 times RetryPeriod", t.RenewDeadline, least))
 	}

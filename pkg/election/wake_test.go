@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// tripClock does something the first time that it is read after it was set.
+// tripClock calls trip, once, when it is next read.
 type tripClock struct {
 	Clock
 	trip func()
@@ -20,33 +20,32 @@ func (c *tripClock) Now() time.Time {
 	return now
 }
 
-// TestWhatComesBetweenStepAndWaitWakes ends the claimant, or revokes its claim, at the last moment
-// of a step, after which the step does not know of it: at the reading of the clock. The loop must
-// not go to sleep over it.
-func TestWhatComesBetweenStepAndWaitWakes(t *testing.T) {
+// TestChangeBetweenStepAndWaitWakes ends the claimant, or revokes its claim, when a step has read
+// everything but the clock, so that the step misses the change. The loop must not sleep through it.
+func TestChangeBetweenStepAndWaitWakes(t *testing.T) {
 	for name, trip := range map[string]func(*node){
 		"end":        func(n *node) { n.cancel() },
 		"revocation": func(n *node) { close(n.revoked) },
 	} {
 		for _, desired := range []Desired{Released, Held} {
 			t.Run(name+" with "+desired.String(), func(t *testing.T) {
-				inWorld(t, func(t *testing.T, w *world) {
+				inBubble(t, func(t *testing.T, h *harness) {
 					clock := &tripClock{}
-					a := w.node("a", func(n *node, cfg *ClaimantConfig) {
+					a := h.node("a", func(n *node, cfg *ClaimantConfig) {
 						clock.Clock = cfg.Clock
 						cfg.Clock = clock
 					})
-					w.sleep(time.Minute)
+					h.sleep(time.Minute)
 					a.claimant.SetDesired(desired)
-					w.sleep(time.Second)
+					h.sleep(time.Second)
 					clock.trip = func() { trip(a) }
 					a.claimant.Touch()
-					w.sleep(time.Second)
+					h.sleep(time.Second)
 					if a.claimant.Claim() != nil {
-						t.Error("the claim is held on")
+						t.Error("the claim is still held")
 					}
 					a.cancel()
-					w.sleep(time.Second)
+					h.sleep(time.Second)
 					select {
 					case <-a.stopped:
 					default:

@@ -11,9 +11,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
-// crowd is an observer with a claim's subscription for each of n shards, and a function that has
-// the heartbeat of a member arrive, with those that it lists as ended.
-func crowd(tb testing.TB, n int) (wakes []<-chan struct{}, beat func(ended string)) {
+// subscribedObserver returns the subscriptions of an observer to n shards' Leases, and a function
+// that delivers a member's heartbeat with its list of ended incarnations.
+func subscribedObserver(tb testing.TB, n int) (wakes []<-chan struct{}, beat func(ended string)) {
 	tb.Helper()
 	o, err := NewObserver(ObserverConfig{Fleet: "f", Client: leasetest.NewStore().Client("reader"), Clock: NewClock()})
 	if err != nil {
@@ -37,10 +37,10 @@ func crowd(tb testing.TB, n int) (wakes []<-chan struct{}, beat func(ended strin
 	}
 }
 
-// TestAHeartbeatWakesNoClaim: but one that lists somebody as ended wakes all, whose holder that may
-// be.
+// TestAHeartbeatWakesNoClaim checks that only a changed list of ended incarnations wakes the
+// claims, and then all of them: any of their holders may be listed.
 func TestAHeartbeatWakesNoClaim(t *testing.T) {
-	wakes, beat := crowd(t, 20)
+	wakes, beat := subscribedObserver(t, 20)
 	woken := func() (n int) {
 		for _, wake := range wakes {
 			select {
@@ -61,7 +61,8 @@ func TestAHeartbeatWakesNoClaim(t *testing.T) {
 	}
 }
 
-// TestAClaimWakesForItsLease: for its own and for no other, until it has unsubscribed.
+// TestAClaimWakesForItsLease checks that a claim wakes for its own Lease only, until it
+// unsubscribes.
 func TestAClaimWakesForItsLease(t *testing.T) {
 	o, err := NewObserver(ObserverConfig{Fleet: "f", Client: leasetest.NewStore().Client("reader"), Clock: NewClock()})
 	if err != nil {
@@ -80,16 +81,16 @@ func TestAClaimWakesForItsLease(t *testing.T) {
 		}
 	}
 	if !write("f-one", 1) || write("f-two", 2) || write("f-one", 1) {
-		t.Error("want to be woken by a change of the one Lease, and by nothing else")
+		t.Error("want a wake-up for a change of the one Lease, and for nothing else")
 	}
 	stop()
 	if write("f-one", 3) || len(o.ofLease) != 0 {
-		t.Error("woken after the end, or not forgotten")
+		t.Error("woken after unsubscribing, or still subscribed")
 	}
 }
 
-// TestDesiredAgainWakesNoClaim: a member wants none of the shards of others, and says so over and
-// over.
+// TestDesiredAgainWakesNoClaim checks that Released again, which a member sets repeatedly for
+// others' shards, wakes no claimant without a claim.
 func TestDesiredAgainWakesNoClaim(t *testing.T) {
 	c := &Claimant{wake: make(chan struct{}, 1)}
 	woken := func() bool {
@@ -106,7 +107,7 @@ func TestDesiredAgainWakesNoClaim(t *testing.T) {
 		want    bool
 	}{
 		{desired: Released}, {desired: Held, want: true}, {desired: Held, want: true}, {desired: Released, want: true}, {desired: Released},
-		{desired: Released, claim: &Claim{}, want: true}, // the time that it may take to drain may have changed
+		{desired: Released, claim: &Claim{}, want: true}, // the drain timeout may have changed
 	} {
 		c.setClaim(step.claim)
 		if c.SetDesired(step.desired); woken() != step.want {
@@ -115,10 +116,10 @@ func TestDesiredAgainWakesNoClaim(t *testing.T) {
 	}
 }
 
-// BenchmarkHeartbeat is what the heartbeat of another member costs one with a thousand shards to
-// claim.
+// BenchmarkHeartbeat measures what another member's heartbeat costs a member with a thousand
+// claimants.
 func BenchmarkHeartbeat(b *testing.B) {
-	_, beat := crowd(b, 1000)
+	_, beat := subscribedObserver(b, 1000)
 	b.ReportAllocs()
 	for b.Loop() {
 		beat("")

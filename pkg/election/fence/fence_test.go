@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// server is an http.RoundTripper made of a function that remembers the requests that got through.
+// server is an http.RoundTripper that records the requests that reach it, and answers with handle.
 type server struct {
 	sent   []*http.Request
 	handle func(*http.Request) (*http.Response, error)
@@ -33,58 +33,57 @@ func respond(body string) *http.Response {
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(body))}
 }
 
-// jumpClock is the bubble's clock plus an offset, to play a suspended process.
+// jumpClock is the bubble's clock plus an offset, to simulate a suspended process.
 type jumpClock struct{ offset time.Duration }
 
 func (c *jumpClock) Now() time.Time       { return time.Now().Add(c.offset) }
 func (c *jumpClock) jump(d time.Duration) { c.offset += d }
 
-// held is a claim of term 8 that ends 10 s after it began, of a Lease that expires 5 s after that.
-// If it is endless it has no such times, and term 0.
-type held struct {
+// fakeClaim is a claim of term 8 that is valid for 10 s, on a Lease that expires 5 s after that. If
+// endless is set, it has neither limit, and term 0.
+type fakeClaim struct {
 	ctx     context.Context
 	end     context.CancelCauseFunc
 	began   time.Time
 	endless bool
-	// lapsed is set once the claim is not valid any more, for a reason that the fence does not
-	// know.
+	// lapsed makes the claim invalid for a reason that the fence does not know.
 	lapsed bool
 }
 
-func hold(ctx context.Context, now time.Time) *held {
-	h := &held{began: now}
+func newFakeClaim(ctx context.Context, now time.Time) *fakeClaim {
+	h := &fakeClaim{began: now}
 	h.ctx, h.end = context.WithCancelCause(ctx)
 	return h
 }
 
-func (h *held) Term() int32 {
+func (h *fakeClaim) Term() int32 {
 	if h.endless {
 		return 0
 	}
 	return 8
 }
 
-func (h *held) Context() context.Context { return h.ctx }
+func (h *fakeClaim) Context() context.Context { return h.ctx }
 
-func (h *held) Expiry() time.Time {
+func (h *fakeClaim) Expiry() time.Time {
 	if h.endless {
 		return time.Time{}
 	}
 	return h.began.Add(15 * time.Second)
 }
 
-func (h *held) Valid(now time.Time) bool {
+func (h *fakeClaim) Valid(now time.Time) bool {
 	return h.ctx.Err() == nil && !h.lapsed && (h.endless || now.Before(h.began.Add(10*time.Second)))
 }
 
-// fenceTest is a fence before a server, and a claim of the fence's clock.
+// fenceTest is a fence before a server, and a claim on the fence's clock.
 type fenceTest struct {
 	t     *testing.T
 	fence *Fence
 	next  *server
 	rt    http.RoundTripper
 	clock *jumpClock
-	claim *held
+	claim *fakeClaim
 }
 
 func inFence(t *testing.T, test func(t *testing.T, f *fenceTest)) {
@@ -96,12 +95,12 @@ func inFence(t *testing.T, test func(t *testing.T, f *fenceTest)) {
 			t.Fatal(err)
 		}
 		f.rt = f.fence.Wrap(f.next)
-		f.claim = hold(t.Context(), f.clock.Now())
+		f.claim = newFakeClaim(t.Context(), f.clock.Now())
 		test(t, f)
 	})
 }
 
-// send sends a request and returns what came back; the body is closed and the context ended.
+// send sends a request, closes the answer's body, and returns the error.
 func (f *fenceTest) send(method string) error {
 	f.t.Helper()
 	resp, err := f.rt.RoundTrip(f.request(f.t.Context(), method))
@@ -164,7 +163,7 @@ func TestFenceRefusesWithoutClaim(t *testing.T) {
 
 var errEnded = errors.New("another holds it")
 
-// TestFenceSaysWhyItRefuses has each reason, and none for reads and for what passes.
+// TestFenceSaysWhyItRefuses covers each reason, and checks that reads and sent writes report none.
 func TestFenceSaysWhyItRefuses(t *testing.T) {
 	inFence(t, func(t *testing.T, f *fenceTest) {
 		var told []Refusal
@@ -205,9 +204,9 @@ func TestFenceSaysWhyItRefuses(t *testing.T) {
 	})
 }
 
-// TestFenceEndsReads has work that waits for an answer when its claim ends, as it does when the API
-// server hangs: without this it would not return before the Lease expires, and the process would
-// have to end.
+// TestFenceEndsReads has work wait for the answer to a read when its claim ends, as when the API
+// server hangs. If the fence did not end the read, the work could not return before the Lease
+// expires, and the process would have to end.
 func TestFenceEndsReads(t *testing.T) {
 	inFence(t, func(t *testing.T, f *fenceTest) {
 		f.fence.Open(f.claim)
@@ -218,7 +217,7 @@ func TestFenceEndsReads(t *testing.T) {
 		time.AfterFunc(time.Second, func() { f.claim.end(errEnded) })
 		begin := time.Now()
 		if err := f.send("GET"); !errors.Is(err, ErrRefused) || time.Since(begin) != time.Second {
-			t.Errorf("GET = %v after %v, want it ended by the fence with the claim, after 1s", err, time.Since(begin))
+			t.Errorf("GET = %v after %v, want the fence to end it with the claim, after 1s", err, time.Since(begin))
 		}
 	})
 }
@@ -242,7 +241,7 @@ func TestFenceRefusesAfterClaim(t *testing.T) {
 			f.expect("PUT", `refused by the fence: shard "ns-01", term 8`)
 		})
 	})
-	t.Run("not valid any more", func(t *testing.T) {
+	t.Run("lapsed", func(t *testing.T) {
 		inFence(t, func(t *testing.T, f *fenceTest) {
 			f.fence.Open(f.claim)
 			f.claim.lapsed = true
@@ -289,12 +288,12 @@ func TestFenceIdentifies(t *testing.T) {
 			}
 		}
 		if got := req.Header.Get("User-Agent"); got != "kcm/v1.37" {
-			t.Errorf("The caller's request has User-Agent %q now, want it as it was", got)
+			t.Errorf("The caller's request has User-Agent %q, want it unchanged", got)
 		}
 	})
 }
 
-// A mutating request may take as long as the Lease lasts, by the claim's clock; reads have no such
+// A mutating request may last until the Lease expires, by the claim's clock; reads have no such
 // limit.
 func TestFenceBoundsRequests(t *testing.T) {
 	inFence(t, func(t *testing.T, f *fenceTest) {
@@ -311,7 +310,7 @@ func TestFenceBoundsRequests(t *testing.T) {
 		begin := time.Now()
 		err := f.send("PUT")
 		if took := time.Since(begin); took != 13*time.Second || !errors.Is(err, ErrRefused) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("PUT = %v after %v, want it given up by the fence after 13s", err, took)
+			t.Errorf("PUT = %v after %v, want the fence to give it up after 13s", err, took)
 		}
 		begin = time.Now()
 		if err := f.send("GET"); err != nil || time.Since(begin) != time.Minute {
@@ -330,10 +329,10 @@ func TestFenceCancelsRequestsWhenClaimEnds(t *testing.T) {
 		time.AfterFunc(time.Second, func() { f.claim.end(errEnded) })
 		begin := time.Now()
 		if err := f.send("PUT"); time.Since(begin) != time.Second || !errors.Is(err, ErrRefused) {
-			t.Errorf("PUT = %v after %v, want it given up by the fence after 1s", err, time.Since(begin))
+			t.Errorf("PUT = %v after %v, want the fence to give it up after 1s", err, time.Since(begin))
 		}
-		// The caller's own cancellation is the caller's own error.
-		f.claim = hold(t.Context(), f.clock.Now())
+		// The caller's cancellation is not the fence's error.
+		f.claim = newFakeClaim(t.Context(), f.clock.Now())
 		f.claim.endless = true
 		f.fence.Open(f.claim)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -344,7 +343,7 @@ func TestFenceCancelsRequestsWhenClaimEnds(t *testing.T) {
 	})
 }
 
-// The context of a request must live as long as its answer is being read, and no longer.
+// A request's context must end when its answer has been read, and not before.
 func TestFenceBoundsBodies(t *testing.T) {
 	inFence(t, func(t *testing.T, f *fenceTest) {
 		f.fence.Open(f.claim)
@@ -371,9 +370,9 @@ func TestFenceBoundsBodies(t *testing.T) {
 		time.Sleep(15 * time.Second) // virtual
 		synctest.Wait()
 		if ctx.Err() == nil {
-			t.Error("The answer may be read after the Lease has expired")
+			t.Error("The answer can be read after the Lease has expired")
 		}
-		f.claim = hold(t.Context(), f.clock.Now())
+		f.claim = newFakeClaim(t.Context(), f.clock.Now())
 		f.claim.endless = true
 		f.fence.Open(f.claim)
 		f.next.handle = func(*http.Request) (*http.Response, error) {
@@ -443,7 +442,7 @@ func TestFenceFitsClientGo(t *testing.T) {
 	})
 }
 
-func TestNewNamesWhatIsWrong(t *testing.T) {
+func TestNewNamesInvalidFields(t *testing.T) {
 	_, err := New(Config{Member: "a; b", Shard: ""})
 	for _, want := range []string{`fence.Config.Member is "a; b", must be`, `fence.Config.Shard is "", must be`, "fence.Config.Clock is nil"} {
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -21,7 +21,7 @@ type transport struct {
 	next  http.RoundTripper
 }
 
-// WrappedRoundTripper lets client-go find the transport that is behind.
+// WrappedRoundTripper lets client-go find the transport behind the fence.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // RoundTrip implements http.RoundTripper.
@@ -37,7 +37,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	ctx, cancel := t.bound(req.Context(), claim)
 	req = req.WithContext(ctx)
-	// Immediately before the sending, with a clock read for this.
+	// Checked immediately before sending, with a fresh reading of the clock.
 	if now := t.fence.cfg.Clock.Now(); !faults.FenceOff && !(claim.Valid(now) && t.fence.cfg.Permit(now)) {
 		cancel()
 		if claim.Valid(now) {
@@ -70,7 +70,7 @@ func (t *transport) read(req *http.Request, claim Claim) (*http.Response, error)
 	return t.bounded(ctx, cancel, resp, err)
 }
 
-// bounded returns the outcome of a request whose context ends with its answer's body.
+// bounded returns the outcome of a request and ends its context with the answer's body.
 func (t *transport) bounded(ctx context.Context, cancel context.CancelFunc, resp *http.Response, err error) (*http.Response, error) {
 	if err != nil {
 		if cause := context.Cause(ctx); errors.Is(cause, ErrRefused) {
@@ -87,8 +87,8 @@ func (t *transport) bounded(ctx context.Context, cancel context.CancelFunc, resp
 	return resp, nil
 }
 
-// identify returns a copy of req that says who sends it, because a RoundTripper must not change
-// what it is given.
+// identify returns a copy of req that names its sender, because a RoundTripper must not modify its
+// request.
 func (t *transport) identify(req *http.Request, claim Claim) *http.Request {
 	var term int32
 	if claim != nil {
@@ -100,7 +100,8 @@ func (t *transport) identify(req *http.Request, claim Claim) *http.Request {
 	return req
 }
 
-// refuse counts, closes the request's body as a RoundTripper must, and returns the error.
+// refuse counts the refusal, closes the request's body as a RoundTripper must, and returns the
+// error.
 func (t *transport) refuse(req *http.Request, claim Claim) error {
 	t.fence.refused.Add(1)
 	if req.Body != nil {
@@ -118,15 +119,14 @@ func (t *transport) error(claim Claim) *RefusedError {
 	return err
 }
 
-// bound returns a context that ends with the claim, or when the Lease would expire as it stands
-// now.
+// bound returns a context that ends with the claim, or at the claim's current Expiry.
 func (t *transport) bound(parent context.Context, claim Claim) (context.Context, context.CancelFunc) {
 	ctx, cancel := t.untilEnd(parent, claim)
 	expiry := claim.Expiry()
 	if expiry.IsZero() {
 		return ctx, cancel
 	}
-	// By what is left, not by the time: the context's clock is not the claim's.
+	// A timeout, not a deadline: the context's clock is not the claim's.
 	left := expiry.Sub(t.fence.cfg.Clock.Now())
 	ctx, cancelTimeout := context.WithTimeoutCause(ctx, max(left, time.Duration(0)), t.error(claim))
 	return ctx, func() {
@@ -145,8 +145,8 @@ func (t *transport) untilEnd(parent context.Context, claim Claim) (context.Conte
 	}
 }
 
-// bounded returns body, ending the request's context when it has been read or closed, and not
-// before. The body of an upgraded connection stays one.
+// bounded returns body, and ends the request's context only once the body has been read or closed.
+// The body of an upgraded connection stays writable.
 func bounded(body io.ReadCloser, done context.CancelFunc) io.ReadCloser {
 	b := &boundedBody{ReadCloser: body, done: done}
 	if stream, ok := body.(io.ReadWriteCloser); ok {

@@ -12,36 +12,36 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// mostGone is how many deletions are kept for one resource. Those before are older than the last
-// version kept, or have long been seen by whoever watches.
+// mostGone is how many deletions are kept for one resource. Earlier ones are older than the last
+// version kept, or watchers have long seen them.
 const mostGone = 32
 
-// Writes says up to where a cache must have come to have seen what a holder wrote last. It is what
-// makes a planned handoff start from a cache that is no older than its predecessor's last write.
+// Writes says how far a cache must have come to include a holder's last writes. With it the next
+// holder in a handoff starts from caches that are no older than these writes.
 type Writes struct {
-	// Term of the holder. Writes left by another term than the last prove nothing.
+	// Term of the holder. Writes from any but the last term prove nothing.
 	Term int32 `json:"term"`
-	// Shared is set if others may have written to some of what the holder covers in this term,
-	// until its work began: a holder before it that died, or those of other Leases. What they wrote
-	// is not among Resources.
+	// Shared is set if, before the work of this term began, others may have written to part of the
+	// holder's scope: a previous holder that died, or holders of other Leases. Resources lacks
+	// their writes.
 	Shared bool `json:"shared,omitempty"`
-	// Resources by what was written last.
+	// Resources has the last write to each resource.
 	Resources map[string]LastWrite `json:"resources,omitempty"`
 }
 
 // LastWrite is the last write to one resource.
 type LastWrite struct {
-	// Version is the highest resourceVersion that a write was answered with; empty if none had one.
+	// Version is the highest resourceVersion in the answer to a write; empty if no answer had one.
 	Version string `json:"version,omitempty"`
-	// Gone are the objects that were deleted without an answer that has a version, the latest.
+	// Gone are the objects last deleted with an answer that had no version.
 	Gone []types.UID `json:"gone,omitempty"`
-	// Unknown is set if an answer was lost, said that the server does not know itself (5xx), or
-	// could not be read: then nothing proves that a cache has seen the write.
+	// Unknown is set if an answer was lost, was a server error (5xx), or could not be read: then
+	// nothing proves that a cache has seen the write.
 	Unknown bool `json:"unknown,omitempty"`
 }
 
-// ParseWrites reads what the holder of a term has left, as [Writes.Annotation] wrote it, and
-// reports whether that proves anything: it does not if it is of another term or cannot be read.
+// ParseWrites parses an annotation that [Writes.Annotation] wrote, and reports whether it proves
+// anything. It does not if it is of another term or cannot be read.
 func ParseWrites(text string, term int32) (Writes, bool) {
 	var w Writes
 	if err := json.Unmarshal([]byte(text), &w); err != nil || w.Term != term {
@@ -50,16 +50,16 @@ func ParseWrites(text string, term int32) (Writes, bool) {
 	return w, true
 }
 
-// Annotation returns the writes as they stand on a Lease.
+// Annotation returns the writes as the text of an annotation.
 func (w Writes) Annotation() string {
 	text, err := json.Marshal(w)
 	if err != nil {
-		return "" // strings and numbers alone: it cannot fail
+		return "" // cannot happen: Writes has only strings, numbers and booleans
 	}
 	return string(text)
 }
 
-// Unknown returns the resources of which the last write is not known, sorted.
+// Unknown returns the resources whose last write is not known, sorted.
 func (w Writes) Unknown() []string {
 	var unknown []string
 	for name, last := range w.Resources {
@@ -71,7 +71,7 @@ func (w Writes) Unknown() []string {
 	return unknown
 }
 
-// GroupResources returns the resources by their parsed names.
+// GroupResources returns Resources by parsed name.
 func (w Writes) GroupResources() map[schema.GroupResource]LastWrite {
 	out := make(map[schema.GroupResource]LastWrite, len(w.Resources))
 	for name, last := range w.Resources {
@@ -108,21 +108,21 @@ func (l *writeLog) change(resource string, change func(*LastWrite)) {
 	l.resources[resource] = last
 }
 
-// unanswered records that a write was sent and nobody knows what became of it: the answer was lost,
-// or a server has given up waiting for one behind it, which may have carried the write out.
+// unanswered records that the outcome of a write is unknown: the answer was lost, or a server gave
+// up waiting for another behind it, which may have executed the write.
 func (l *writeLog) unanswered(req *http.Request) {
 	if resource, ok := answer.Resource(req.URL.Path); ok {
 		l.change(resource.String(), func(last *LastWrite) { last.Unknown = true })
 	}
 }
 
-// answered takes in the answer to a write. It returns the body to hand on, which is read through.
+// answered records the answer to a write as its body is read. It returns the body to pass on.
 func (l *writeLog) answered(req *http.Request, resp *http.Response) io.ReadCloser {
 	resource, ok := answer.Resource(req.URL.Path)
 	if resp.StatusCode >= http.StatusInternalServerError {
 		l.unanswered(req)
 	}
-	// A switch of protocols is no answer about an object.
+	// A protocol switch (101) does not carry an object.
 	if !ok || resp.StatusCode < 200 || resp.StatusCode >= 300 {
 		return resp.Body
 	}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// answers is an API server that gives one answer after the other; nil is one that is lost.
+// answers is an API server that gives these answers in order; nil is a lost answer.
 type answers []*http.Response
 
 func (a *answers) RoundTrip(*http.Request) (*http.Response, error) {
@@ -28,13 +28,13 @@ func answered(status int, contentType, body string) *http.Response {
 	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {contentType}}, Body: io.NopCloser(strings.NewReader(body))}
 }
 
-// TestFenceRemembersLastWrites sends writes through a fence and asks what it leaves behind.
+// TestFenceRemembersLastWrites sends writes through a fence and checks what its annotation says.
 func TestFenceRemembersLastWrites(t *testing.T) {
 	const jsonType, status = "application/json", `{"kind":"Status","details":{"uid":"u1"}}`
 	pod := func(version string) string { return `{"kind":"Pod","metadata":{"resourceVersion":"` + version + `"}}` }
 	server := &answers{
 		answered(201, jsonType, pod("30")),
-		answered(200, jsonType, pod("9")), // answered out of order, and not by their digits
+		answered(200, jsonType, pod("9")), // out of order, and lower only as a number
 		answered(409, jsonType, status),
 		answered(200, jsonType, status),
 		answered(200, jsonType, pod("99")), // a read
@@ -46,7 +46,7 @@ func TestFenceRemembersLastWrites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	claim := hold(t.Context(), time.Time{})
+	claim := newFakeClaim(t.Context(), time.Time{})
 	claim.endless = true
 	fence.Open(claim)
 	client := http.Client{Transport: fence.Wrap(server)}
@@ -79,7 +79,7 @@ func TestFenceRemembersLastWrites(t *testing.T) {
 	text := fence.Writes(7).Annotation()
 	writes, proven := ParseWrites(text, 7)
 	if !proven {
-		t.Fatalf("what was left proves nothing: %s", text)
+		t.Fatalf("the annotation proves nothing: %s", text)
 	}
 	if got := writes.Resources["pods"]; got.Version != "30" || got.Unknown {
 		t.Errorf("pods: %+v, want version 30", got)
@@ -91,10 +91,10 @@ func TestFenceRemembersLastWrites(t *testing.T) {
 		t.Errorf("replicasets: %+v, want u1 gone", got)
 	}
 	for resource, what := range map[string]string{
-		"secrets": "an answer that nobody can read", "configmaps": "a server that does not know", "nodes": "an answer that was lost",
+		"secrets": "an unreadable answer", "configmaps": "a server error", "nodes": "a lost answer",
 	} {
 		if !writes.Resources[resource].Unknown {
-			t.Errorf("%s was passed over", what)
+			t.Errorf("%s did not make the last write unknown", what)
 		}
 	}
 	for name, other := range map[string]struct {
@@ -102,7 +102,7 @@ func TestFenceRemembersLastWrites(t *testing.T) {
 		term int32
 	}{"another term": {text, 8}, "nonsense": {"{", 7}, "nothing": {"", 7}} {
 		if _, proven := ParseWrites(other.text, other.term); proven {
-			t.Errorf("%s: it proves something", name)
+			t.Errorf("%s: the annotation proves something", name)
 		}
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// ClaimPhase is where the claim on one shard stands.
+// ClaimPhase is the phase of the claim on one shard.
 type ClaimPhase int
 
 const (
@@ -18,7 +18,7 @@ const (
 
 func (p ClaimPhase) String() string { return [...]string{"Idle", "Held"}[p] }
 
-// ClaimAction is the one thing that a step of a claim asks for.
+// ClaimAction is what a step of a claim asks for.
 type ClaimAction int
 
 const (
@@ -38,40 +38,40 @@ func (a ClaimAction) String() string {
 	return [...]string{"Wait", "Create", "Acquire", "Release", "End"}[a]
 }
 
-// ClaimState is what a claim remembers between steps. The zero value is Idle.
+// ClaimState is what a claim keeps between steps. The zero value is Idle.
 type ClaimState struct {
-	// Phase it is in.
+	// Phase of the claim.
 	Phase ClaimPhase
-	// Term of the claim that is held, or was held last.
+	// Term of the current or last claim.
 	Term int32
-	// Asked is the highest term that this incarnation has ever asked for. A Lease that names it in
-	// another one is forged.
+	// Asked is the highest term that this incarnation has ever requested. A Lease that names the
+	// incarnation in another term is forged.
 	Asked int32
-	// NotBefore is when the next request may be sent, after a failed one.
+	// NotBefore is when the next request may be sent after a failed one.
 	NotBefore time.Time
 }
 
-// Valid reports whether self may start a write for the shard at now, a reading of the process's
-// clock taken for this question. It is for the fence: view and right are those of that moment,
-// whatever the last step knew.
+// Valid reports whether self may start a write for the shard at now, which must be a fresh reading
+// of the process's clock. It is for the fence: view and right must be current too, whatever the
+// last step knew.
 func (s ClaimState) Valid(self string, view ShardView, right Right, now time.Time) bool {
 	return s.Phase == Held && right.Valid(now) && view.Exists && view.Holder == self && view.Term == s.Term
 }
 
-// Taken returns the state after a ClaimCreate or ClaimAcquire of term was answered.
+// Taken returns the state after a ClaimCreate or ClaimAcquire of term succeeded.
 func (s ClaimState) Taken(term int32) ClaimState {
 	s.Phase, s.Term, s.NotBefore = Held, term, time.Time{}
 	return s
 }
 
-// Done returns the state after any other request was answered.
+// Done returns the state after any other request succeeded.
 func (s ClaimState) Done() ClaimState {
 	s.NotBefore = time.Time{}
 	return s
 }
 
-// Failed returns the state after a request that was started at start failed, or got no answer.
-// After a conflict the caller reads the Lease again, and the next request may follow at once.
+// Failed returns the state after a request that started at start failed or got no answer. After a
+// conflict the caller reads the Lease again, and the next request may follow at once.
 func (s ClaimState) Failed(start time.Time, conflict bool, timing Timing) ClaimState {
 	s.NotBefore = start
 	if !conflict {
@@ -86,14 +86,14 @@ type ClaimInput struct {
 	Self string
 	// Now is the clock's reading for this step.
 	Now time.Time
-	// Want is set if the shard's Lease is to be acquired when it is free. Leave is set if what is
-	// held is to be given up. With neither, what is held is kept and nothing is acquired.
+	// Want is set to acquire the shard's Lease when it is free. Leave is set to give up a held
+	// claim. With neither, a held claim is kept and nothing is acquired.
 	Want, Leave bool
-	// Right of the incarnation, from its last heartbeat's step.
+	// Right of the incarnation, from the heartbeat's last Step.
 	Right Right
-	// Shard is what is known of the shard's Lease.
+	// Shard is what is known about the shard's Lease.
 	Shard ShardView
-	// Ended is set if the Lease of the holder's member lists the holder as ended. Once read it
+	// Ended is set if the Lease of the holder's member lists the holder as ended. Once true it
 	// stays true.
 	Ended bool
 	// State as the last step, or the last answer, left it.
@@ -110,23 +110,23 @@ type ClaimInput struct {
 type ClaimOutput struct {
 	// Action to carry out.
 	Action ClaimAction
-	// State to remember.
+	// State to keep.
 	State ClaimState
 	// Shard is what to write on the shard's Lease, for ClaimCreate, ClaimAcquire and ClaimRelease.
 	Shard ShardRecord
 	// Reason of a ClaimEnd, or of waiting while the shard is wanted.
 	Reason Reason
-	// Wake is when to look again if nothing changes before; zero means only then.
+	// Wake is when to step again even if nothing changes; zero means only on a change.
 	Wake time.Time
 	// Settled is set when nothing is wanted, held, working or left to release.
 	Settled bool
 }
 
 // ClaimStep decides what the claim on one shard does next. It is pure. After any action but
-// ClaimWait, step again at once; a request is under way then, and Busy.
+// ClaimWait, step again at once; while a request is under way, set Busy.
 //
-// The first row that applies is taken. The holder is the one that the shard's Lease names; "ended"
-// is listed as such on its member's Lease, for which [JudgeStep] sees to it; "still" is not seen to
+// The first row that applies is taken. The holder is the one that the shard's Lease names. "ended"
+// means listed as ended on its member's Lease, as [JudgeStep] does; "still" means not seen to
 // change for LeaseDuration. Requests wait while Busy and until NotBefore.
 //
 //	Phase  Condition                                                     Action    Next
@@ -184,8 +184,8 @@ func (in ClaimInput) idle() ClaimOutput {
 		if !in.Working && o.Exists && o.Holder == in.Self {
 			at := time.Time{}
 			if o.Term != in.State.Asked {
-				// Somebody has forged the name, perhaps over that of a holder that has not seen it
-				// yet.
+				// Somebody has forged the name, perhaps over that of a holder that has not seen
+				// that yet.
 				at = o.Seen.Add(in.Timing.LeaseDuration)
 			}
 			out := in.request(ClaimRelease, at)
@@ -226,7 +226,7 @@ func (in ClaimInput) idle() ClaimOutput {
 	}
 }
 
-// take asks for the shard's Lease in term.
+// take requests the shard's Lease in term.
 func (in ClaimInput) take(action ClaimAction, term int32) ClaimOutput {
 	out := in.request(action, time.Time{})
 	if out.Action == ClaimWait {
@@ -248,7 +248,7 @@ func (in ClaimInput) wait(reason Reason, wake time.Time) ClaimOutput {
 	return out
 }
 
-// request asks for a request, or for waiting until one may be sent.
+// request returns the action, or a wait until a request may be sent.
 func (in ClaimInput) request(action ClaimAction, at time.Time) ClaimOutput {
 	out := ClaimOutput{State: in.State}
 	if may, wake := allowed(in.Busy, in.Now, later(at, in.State.NotBefore)); may {

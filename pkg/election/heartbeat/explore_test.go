@@ -12,101 +12,100 @@ import (
 	"time"
 )
 
-// This file walks through every history, within bounds, of two members and two shards. Time goes in
-// ticks, three to a lease duration and two to a renew deadline. Between any two things that happen
-// anything else may: requests are carried out late, answers are lost and their requests carried out
-// after that, watches are behind for any time. Two scenes are the same if they differ in absolute
-// time, in versions, or in ages that no rule can tell apart.
+// This file explores every history, within bounds, of two members and two shards. Time advances in
+// ticks, three to a lease duration and two to a renew deadline. Between any two events anything
+// else may happen: requests are executed late, answers are lost and their requests executed after
+// that, watches lag for any time. Two states are the same if they differ only in absolute time, in
+// versions, or in ages that no rule distinguishes.
 
 var exploreTiming = Timing{LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second}
 
 const (
 	tick = time.Second
-	// oldest is the greatest age in ticks that is told from greater ones: no rule looks further
-	// back.
+	// oldest is the age in ticks beyond which all ages are equal: no rule looks further back.
 	oldest = 3
-	// wire is how many ticks a request may be on its way.
+	// wire is how many ticks a request may be in flight.
 	wire = 2
-	// mostScenes bounds memory: what is more was not meant.
-	mostScenes = 2_000_000
-	// taken is within how many ticks after the last fault every shard that anybody wants is held:
-	// the lease duration, and a retry period in which a member that hangs may renew once more, or a
-	// Lease that was deleted is waited for.
+	// mostStates bounds memory; a test that exceeds it fails.
+	mostStates = 2_000_000
+	// taken is within how many ticks after the last fault every wanted shard must be held: the
+	// lease duration, and a retry period in which a hung member may renew once more, or judges wait
+	// for a deleted Lease.
 	taken = 5
 )
 
-// budget is what may still go wrong.
+// budget is how many faults of each kind may still happen.
 type budget struct {
 	losses, kills, starts, pauses, freezes, hangs, flips, removals, empties, forgeries int8
 }
 
-// scene is a state of the world.
-type scene struct {
-	*world
+// sysState is a state of the whole system.
+type sysState struct {
+	*system
 	left budget
-	// id is the scene's place in explorer.moves.
+	// id is the state's index in explorer.moves.
 	id int32
 }
 
-// move is how a scene came about: the nth thing that may happen after another scene.
+// move identifies a state by the one before it: it is the nth of the states that may follow that
+// one.
 type move struct {
 	from, nth int32
 }
 
-// what happened, to be put into words only if somebody asks.
-type what struct {
+// description says what happened; it is formatted only when needed.
+type description struct {
 	format, self string
 	action       fmt.Stringer
 	slot         int
 }
 
-func (w what) String() string {
-	return strings.NewReplacer("SELF", w.self, "ACTION", fmt.Sprint(w.action), "SLOT", strconv.Itoa(w.slot)).Replace(w.format)
+func (d description) String() string {
+	return strings.NewReplacer("SELF", d.self, "ACTION", fmt.Sprint(d.action), "SLOT", strconv.Itoa(d.slot)).Replace(d.format)
 }
 
-// explorer walks through all scenes.
+// explorer visits all states.
 type explorer struct {
 	seed  maphash.Seed
 	known map[uint64]struct{}
-	// next are the scenes to look at in this tick, later those of the next one: a scene is first
-	// met with the most time left.
-	next, later []*scene
+	// next are the states to expand in this tick, later those of the next one: a state is first
+	// reached with the most time left.
+	next, later []*sysState
 	end         time.Time
-	checked     int // scenes from which liveness was tried
+	checked     int // states from which liveness was checked
 	keyer       keyer
-	// moves are how the known scenes came about, by id, and start is the first of them. What a
-	// history was is found out by going through it again: to keep every scene would take most of
-	// the memory.
+	// moves has the move that led to each known state, by id, and start is the first state. A
+	// history is found by replaying its moves: keeping every state would take most of the memory.
 	moves []move
-	start *scene
-	// nth counts what has been tried after the scene that is expanded. If wanted is not negative,
-	// only that one is tried.
+	start *sysState
+	// nth counts the successors tried of the state being expanded. If wanted is not negative, only
+	// that one is tried.
 	nth, wanted int32
-	// spare are scenes to be overwritten, and whole is the one from which liveness is tried.
-	spare []*scene
-	whole world
-	// broken is how the first scene that breaks an invariant came about, and why.
+	// spare are states to reuse, and whole is the system in which liveness is checked.
+	spare []*sysState
+	whole system
+	// broken is the move to the first state that breaks an invariant, and why says which.
 	broken *move
 	why    string
-	// made and what are the scene that was wanted, and what led to it.
-	made *scene
-	what what
+	// made is the wanted state, and what describes the event that led to it.
+	made *sysState
+	what description
 }
 
-// copyTo makes n the same world, and uses what n was made of.
-func (w *world) copyTo(n *world) {
+// copyTo makes n a copy of sys, and reuses n's memory.
+func (sys *system) copyTo(n *system) {
 	was := *n
-	*n = *w
-	n.leases, n.high = append(was.leases[:0], w.leases...), append(was.high[:0], w.high...)
-	n.struck, n.removed = append(was.struck[:0], w.struck...), append(was.removed[:0], w.removed...)
-	n.hosts = was.hosts[:0]
-	for i, p := range w.hosts {
+	*n = *sys
+	n.leases, n.high = append(was.leases[:0], sys.leases...), append(was.high[:0], sys.high...)
+	n.struck, n.removed = append(was.struck[:0], sys.struck...), append(was.removed[:0], sys.removed...)
+	n.processes = was.processes[:0]
+	for i, p := range sys.processes {
 		c := &process{}
-		if i < len(was.hosts) {
-			c = was.hosts[i]
+		if i < len(was.processes) {
+			c = was.processes[i]
 		}
 		p.copyTo(c)
-		n.hosts = append(n.hosts, c)
+		n.processes = append(n.processes, c)
 	}
 }
 
@@ -117,7 +116,8 @@ func (p *process) copyTo(n *process) {
 	n.claims, n.judges, n.strays = append(was.claims[:0], p.claims...), append(was.judges[:0], p.judges...), append(was.strays[:0], p.strays...)
 }
 
-// requestOf is the request of a claim, of the heartbeat, -1, or of a judge, -2 and less.
+// requestOf returns the request of a claim; of the heartbeat for slot -1; of a judge for -2 and
+// less.
 func (p *process) requestOf(slot int) **request {
 	switch {
 	case slot == -1:
@@ -129,150 +129,150 @@ func (p *process) requestOf(slot int) **request {
 	}
 }
 
-// expand adds all that may happen next.
-func (e *explorer) expand(s *scene) {
+// expand adds all states that may follow.
+func (e *explorer) expand(s *sysState) {
 	e.nth = 0
-	for i, p := range s.hosts {
+	for i, p := range s.processes {
 		e.expandStrays(s, i)
 		if !p.dead {
-			e.expandHost(s, i)
+			e.expandProcess(s, i)
 		}
 	}
 	e.expandTampering(s)
 	if s.now.Before(e.end) && s.mayTick() {
-		e.try(s, what{format: "time passes"}, func(n *scene) {
+		e.try(s, description{format: "time passes"}, func(n *sysState) {
 			n.now = n.now.Add(tick)
-			for _, p := range n.hosts {
+			for _, p := range n.processes {
 				n.run(p)
 			}
 		})
 	}
 }
 
-func (e *explorer) expandStrays(s *scene, i int) {
-	for k, r := range s.hosts[i].strays {
-		e.try(s, what{format: "SELF's stray ACTION is carried out", self: s.hosts[i].self, action: r.action}, func(n *scene) {
-			p := n.hosts[i]
+func (e *explorer) expandStrays(s *sysState, i int) {
+	for k, r := range s.processes[i].strays {
+		e.try(s, description{format: "SELF's stray ACTION is executed", self: s.processes[i].self, action: r.action}, func(n *sysState) {
+			p := n.processes[i]
 			p.strays = slices.Delete(slices.Clone(p.strays), k, k+1)
 			n.serve(p, *r)
 		})
-		e.try(s, what{format: "SELF's stray ACTION is lost", self: s.hosts[i].self, action: r.action}, func(n *scene) {
-			n.hosts[i].strays = slices.Delete(slices.Clone(n.hosts[i].strays), k, k+1)
+		e.try(s, description{format: "SELF's stray ACTION is lost", self: s.processes[i].self, action: r.action}, func(n *sysState) {
+			n.processes[i].strays = slices.Delete(slices.Clone(n.processes[i].strays), k, k+1)
 		})
 	}
 }
 
-func (e *explorer) expandHost(s *scene, i int) {
-	p := s.hosts[i]
+func (e *explorer) expandProcess(s *sysState, i int) {
+	p := s.processes[i]
 	for claim := range p.slots() {
 		if r := *p.requestOf(claim); r != nil && !r.applied {
-			e.try(s, what{format: "SELF has its ACTION (SLOT) carried out", self: p.self, action: r.action, slot: claim}, func(n *scene) {
-				*n.hosts[i].requestOf(claim) = n.serve(n.hosts[i], *r)
+			e.try(s, description{format: "SELF's ACTION (SLOT) is executed", self: p.self, action: r.action, slot: claim}, func(n *sysState) {
+				*n.processes[i].requestOf(claim) = n.serve(n.processes[i], *r)
 			})
 		}
 	}
 	if s.left.kills > 0 && i == 0 {
-		e.try(s, what{format: "SELF dies", self: p.self}, func(n *scene) {
+		e.try(s, description{format: "SELF dies", self: p.self}, func(n *sysState) {
 			n.left.kills--
-			n.hosts[i].kill()
+			n.processes[i].kill()
 		})
 	}
 	if p.suspended {
-		e.try(s, what{format: "SELF is resumed", self: p.self}, func(n *scene) { n.hosts[i].resume(n.world) })
+		e.try(s, description{format: "SELF is resumed", self: p.self}, func(n *sysState) { n.processes[i].resume(n.system) })
 		return
 	}
 	for claim := range p.slots() {
 		e.expandAnswer(s, i, claim)
 	}
 	if p.next() >= 0 {
-		e.try(s, what{format: "SELF sees an event", self: p.self}, func(n *scene) {
-			n.hosts[i].deliver(n.world)
-			n.run(n.hosts[i])
+		e.try(s, description{format: "SELF sees an event", self: p.self}, func(n *sysState) {
+			n.processes[i].deliver(n.system)
+			n.run(n.processes[i])
 		})
 	}
 	e.expandFaults(s, i)
 	e.expandDesired(s, i)
 }
 
-func (e *explorer) expandAnswer(s *scene, i, claim int) {
-	p := s.hosts[i]
+func (e *explorer) expandAnswer(s *sysState, i, claim int) {
+	p := s.processes[i]
 	r := *p.requestOf(claim)
 	if r == nil {
 		return
 	}
 	if r.applied {
-		e.try(s, what{format: "SELF is answered its ACTION (SLOT)", self: p.self, action: r.action, slot: claim}, func(n *scene) {
-			n.answer(n.hosts[i], r, false)
-			n.run(n.hosts[i])
+		e.try(s, description{format: "SELF's ACTION (SLOT) is answered", self: p.self, action: r.action, slot: claim}, func(n *sysState) {
+			n.answer(n.processes[i], r, false)
+			n.run(n.processes[i])
 		})
 	}
 	if s.left.losses > 0 {
-		e.try(s, what{format: "SELF is not answered its ACTION (SLOT)", self: p.self, action: r.action, slot: claim}, func(n *scene) {
+		e.try(s, description{format: "SELF's ACTION (SLOT) is not answered", self: p.self, action: r.action, slot: claim}, func(n *sysState) {
 			n.left.losses--
 			if !r.applied && r.action != Read {
-				n.hosts[i].strays = append(n.hosts[i].strays, r)
+				n.processes[i].strays = append(n.processes[i].strays, r)
 			}
-			n.answer(n.hosts[i], r, true)
-			n.run(n.hosts[i])
+			n.answer(n.processes[i], r, true)
+			n.run(n.processes[i])
 		})
 	}
 }
 
-func (e *explorer) expandFaults(s *scene, i int) {
-	self := s.hosts[i].self
+func (e *explorer) expandFaults(s *sysState, i int) {
+	self := s.processes[i].self
 	if s.left.pauses > 0 {
-		e.try(s, what{format: "SELF is suspended", self: self}, func(n *scene) {
+		e.try(s, description{format: "SELF is suspended", self: self}, func(n *sysState) {
 			n.left.pauses--
-			n.hosts[i].suspend(n.world, false)
+			n.processes[i].suspend(n.system, false)
 		})
 	}
 	if s.left.freezes > 0 {
-		e.try(s, what{format: "SELF is paused with its clock", self: self}, func(n *scene) {
+		e.try(s, description{format: "SELF is paused with its clock", self: self}, func(n *sysState) {
 			n.left.freezes--
-			n.hosts[i].suspend(n.world, true)
+			n.processes[i].suspend(n.system, true)
 		})
 	}
-	if s.left.hangs > 0 && !s.hosts[i].hung {
-		e.try(s, what{format: "SELF hangs", self: self}, func(n *scene) {
+	if s.left.hangs > 0 && !s.processes[i].hung {
+		e.try(s, description{format: "SELF hangs", self: self}, func(n *sysState) {
 			n.left.hangs--
-			n.hosts[i].hung = true
+			n.processes[i].hung = true
 		})
 	}
 }
 
-func (e *explorer) expandDesired(s *scene, i int) {
-	p := s.hosts[i]
+func (e *explorer) expandDesired(s *sysState, i int) {
+	p := s.processes[i]
 	for c := range p.claims {
 		if claim := p.claims[c]; claim.working && (claim.state.Phase == Idle || claim.leave) {
-			e.try(s, what{format: "SELF's work for SLOT returns", self: p.self, slot: c}, func(n *scene) {
-				n.hosts[i].claims[c].working = false
-				n.run(n.hosts[i])
+			e.try(s, description{format: "SELF's work for SLOT returns", self: p.self, slot: c}, func(n *sysState) {
+				n.processes[i].claims[c].working = false
+				n.run(n.processes[i])
 			})
 		}
 		if s.left.flips > 0 {
-			e.try(s, what{format: "SELF changes what it wants of SLOT", self: p.self, slot: c}, func(n *scene) {
+			e.try(s, description{format: "SELF changes its desired state of SLOT", self: p.self, slot: c}, func(n *sysState) {
 				n.left.flips--
-				n.hosts[i].claims[c].leave = !p.claims[c].leave
-				n.run(n.hosts[i])
+				n.processes[i].claims[c].leave = !p.claims[c].leave
+				n.run(n.processes[i])
 			})
 		}
 	}
 	if s.left.flips > 0 && i == 0 && p.want {
-		e.try(s, what{format: "SELF leaves", self: p.self}, func(n *scene) {
+		e.try(s, description{format: "SELF leaves", self: p.self}, func(n *sysState) {
 			n.left.flips--
-			n.hosts[i].want = false
+			n.processes[i].want = false
 			for c := range p.claims {
-				n.hosts[i].claims[c].leave = true
+				n.processes[i].claims[c].leave = true
 			}
-			n.run(n.hosts[i])
+			n.run(n.processes[i])
 		})
 	}
 }
 
-// expandTampering adds what people do to Leases, and a new incarnation of a.
-func (e *explorer) expandTampering(s *scene) {
+// expandTampering adds changes of Leases by hand, and a new incarnation of a.
+func (e *explorer) expandTampering(s *sysState) {
 	if s.left.removals > 0 && s.leases[0].exists {
-		e.try(s, what{format: "somebody deletes the Lease of a"}, func(n *scene) {
+		e.try(s, description{format: "somebody deletes the Lease of a"}, func(n *sysState) {
 			n.left.removals--
 			n.removed[0] = true
 			n.put(leaseOf{}, revision{})
@@ -281,15 +281,15 @@ func (e *explorer) expandTampering(s *scene) {
 	shard := leaseOf{true, 0}
 	was := s.leases[s.at(shard)]
 	if was.exists && (s.left.empties > 0 || s.left.forgeries > 0) {
-		e.try(s, what{format: "somebody deletes the Lease of shard 0"}, func(n *scene) {
+		e.try(s, description{format: "somebody deletes the Lease of shard 0"}, func(n *sysState) {
 			n.left.empties, n.left.forgeries = 0, 0
 			n.removed[s.at(shard)] = true
 			n.put(shard, revision{})
 		})
 	}
-	tamper := func(format string, left func(*scene) *int8, holder string) {
+	tamper := func(format string, left func(*sysState) *int8, holder string) {
 		if *left(s) > 0 && was.exists && was.shard.Holder != holder {
-			e.try(s, what{format: format}, func(n *scene) {
+			e.try(s, description{format: format}, func(n *sysState) {
 				*left(n)--
 				written := was
 				written.shard.Holder = holder
@@ -297,21 +297,21 @@ func (e *explorer) expandTampering(s *scene) {
 			})
 		}
 	}
-	tamper("somebody empties the Lease of shard 0", func(s *scene) *int8 { return &s.left.empties }, "")
-	tamper("somebody writes b_1 into the Lease of shard 0", func(s *scene) *int8 { return &s.left.forgeries }, "b_1")
-	tamper("somebody writes nonsense into the Lease of shard 0", func(s *scene) *int8 { return &s.left.forgeries }, "nonsense")
-	if s.left.starts > 0 && s.hosts[0].dead {
-		e.try(s, what{format: "a_2 starts"}, func(n *scene) {
+	tamper("somebody empties the Lease of shard 0", func(s *sysState) *int8 { return &s.left.empties }, "")
+	tamper("somebody writes b_1 into the Lease of shard 0", func(s *sysState) *int8 { return &s.left.forgeries }, "b_1")
+	tamper("somebody writes nonsense into the Lease of shard 0", func(s *sysState) *int8 { return &s.left.forgeries }, "nonsense")
+	if s.left.starts > 0 && s.processes[0].dead {
+		e.try(s, description{format: "a_2 starts"}, func(n *sysState) {
 			n.left.starts--
 			n.run(n.start(0, 2, 1))
 		})
 	}
 }
 
-// mayTick holds time back while something is due: requests end in time.
-func (s *scene) mayTick() bool {
+// mayTick reports whether time may advance: it must not while a request is due to end.
+func (s *sysState) mayTick() bool {
 	late := func(r *request, most int) bool { return r != nil && s.now.Sub(r.sentAt) >= time.Duration(most)*tick }
-	for _, p := range s.hosts {
+	for _, p := range s.processes {
 		for claim := range p.slots() {
 			r := *p.requestOf(claim)
 			if r != nil && (!p.suspended && late(r, 1) || !r.applied && late(r, wire)) {
@@ -325,8 +325,8 @@ func (s *scene) mayTick() bool {
 	return true
 }
 
-// try adds one scene, unless it is known.
-func (e *explorer) try(s *scene, what what, change func(*scene)) {
+// try adds one state, unless it is known.
+func (e *explorer) try(s *sysState, what description, change func(*sysState)) {
 	e.nth++
 	if e.wanted >= 0 {
 		if e.nth == e.wanted {
@@ -348,7 +348,7 @@ func (e *explorer) try(s *scene, what what, change func(*scene)) {
 			return
 		}
 		e.known[key] = struct{}{}
-		// From every one would take most of the time.
+		// Checking every state would take most of the time.
 		if n.left != s.left || key%64 == 0 {
 			e.checked++
 			e.judgeLiveness(n)
@@ -367,40 +367,41 @@ func (e *explorer) try(s *scene, what what, change func(*scene)) {
 	}
 }
 
-func (e *explorer) copy(s *scene) *scene {
-	n := &scene{world: &world{}}
+func (e *explorer) copy(s *sysState) *sysState {
+	n := &sysState{system: &system{}}
 	if last := len(e.spare) - 1; last >= 0 {
 		n, e.spare = e.spare[last], e.spare[:last]
 	}
-	s.world.copyTo(n.world)
+	s.system.copyTo(n.system)
 	n.left, n.id = s.left, s.id
 	return n
 }
 
-// judgeLiveness has everything go well from here on, and wants each shard held in time.
-func (e *explorer) judgeLiveness(s *scene) {
-	w := &e.whole
-	s.copyTo(w)
-	w.slow = false
+// judgeLiveness runs the system without further faults, and checks that every wanted shard is held
+// in time.
+func (e *explorer) judgeLiveness(s *sysState) {
+	sys := &e.whole
+	s.copyTo(sys)
+	sys.slow = false
 	for range taken {
-		w.settle()
-		w.now = w.now.Add(tick)
-		for _, p := range w.hosts {
-			w.run(p)
+		sys.settle()
+		sys.now = sys.now.Add(tick)
+		for _, p := range sys.processes {
+			sys.run(p)
 		}
 	}
-	w.settle()
-	if w.broken != "" {
-		s.fail("later: %s", w.broken)
+	sys.settle()
+	if sys.broken != "" {
+		s.fail("later: %s", sys.broken)
 		return
 	}
-	for i := range w.high {
+	for i := range sys.high {
 		able, held := "", false
-		for _, p := range w.hosts {
+		for _, p := range sys.processes {
 			if !p.dead && !p.suspended && !p.hung && p.state.Phase != Over && !p.claims[i].leave {
 				able = p.self
 			}
-			held = held || !p.hung && !p.suspended && p.holds(w, i)
+			held = held || !p.hung && !p.suspended && p.holds(sys, i)
 		}
 		if able != "" && !held {
 			s.fail("%d ticks later, nobody holds shard %d, which %s wants", taken, i, able)
@@ -408,13 +409,13 @@ func (e *explorer) judgeLiveness(s *scene) {
 	}
 }
 
-// settle has all requests answered and all watches catch up, until nothing is under way.
-func (w *world) settle() {
-	for again := true; again && w.broken == ""; {
+// settle answers all requests and delivers all events, until nothing is under way.
+func (sys *system) settle() {
+	for again := true; again && sys.broken == ""; {
 		again = false
-		for _, p := range w.hosts {
+		for _, p := range sys.processes {
 			for _, r := range p.strays {
-				w.serve(p, *r)
+				sys.serve(p, *r)
 			}
 			p.strays = nil
 			if p.dead || p.suspended {
@@ -427,29 +428,28 @@ func (w *world) settle() {
 				}
 				again = true
 				if !r.applied {
-					r = w.serve(p, *r)
+					r = sys.serve(p, *r)
 				}
-				w.answer(p, r, false)
-				w.run(p)
+				sys.answer(p, r, false)
+				sys.run(p)
 			}
 			for p.next() >= 0 {
 				again = true
-				p.deliver(w)
+				p.deliver(sys)
 			}
-			w.run(p)
+			sys.run(p)
 		}
-		w.judge()
+		sys.judge()
 	}
 }
 
-// explore walks from start to all that is within reach, or to the first scene that breaks an
-// invariant.
-func explore(r *rules, world exploreWorld) *explorer {
-	s := world.scene(r)
-	e := &explorer{seed: maphash.MakeSeed(), known: map[uint64]struct{}{}, next: []*scene{s}, end: s.now.Add(world.ticks * tick), moves: []move{{}}, wanted: -1}
+// explore visits all states within reach of x's start, until one breaks an invariant.
+func explore(r *rules, x exploreCase) *explorer {
+	s := x.start(r)
+	e := &explorer{seed: maphash.MakeSeed(), known: map[uint64]struct{}{}, next: []*sysState{s}, end: s.now.Add(x.ticks * tick), moves: []move{{}}, wanted: -1}
 	e.start = e.copy(s)
-	for len(e.next) > 0 && e.broken == nil && len(e.known) < mostScenes {
-		for len(e.next) > 0 && e.broken == nil && len(e.known) < mostScenes {
+	for len(e.next) > 0 && e.broken == nil && len(e.known) < mostStates {
+		for len(e.next) > 0 && e.broken == nil && len(e.known) < mostStates {
 			level := e.next
 			e.next = nil
 			for i, s := range level {
@@ -463,7 +463,7 @@ func explore(r *rules, world exploreWorld) *explorer {
 	return e
 }
 
-// history is how the scene that breaks an invariant came about.
+// history describes how the state that breaks an invariant came about.
 func (e *explorer) history() string {
 	var nths []int32
 	for m := *e.broken; m.nth > 0; m = e.moves[m.from] {
@@ -479,77 +479,77 @@ func (e *explorer) history() string {
 	return text
 }
 
-// exploreWorld is where an exploration begins, and its bounds.
-type exploreWorld struct {
+// exploreCase is the start and the bounds of an exploration.
+type exploreCase struct {
 	shards int
 	ticks  time.Duration
 	left   budget
 	slow   bool
-	// both: b has a heartbeat as well.
+	// both: b's heartbeat is modelled as well.
 	both bool
-	// scenes is how many there are at least: that all is well in fewer says little.
-	scenes int
+	// states is the least number of states to visit: finding no fault in fewer says little.
+	states int
 }
 
-// scene has a hold all shards, and b want them.
-func (x exploreWorld) scene(r *rules) *scene {
-	w := newWorld(r, exploreTiming, 2, x.shards)
-	w.slow = x.slow
+// start returns a state in which a holds all shards, and b wants them.
+func (x exploreCase) start(r *rules) *sysState {
+	sys := newSystem(r, exploreTiming, 2, x.shards)
+	sys.slow = x.slow
 	for m := range 2 {
-		p := w.start(m, 1, 1)
-		w.run(p)
-		w.settle()
+		p := sys.start(m, 1, 1)
+		sys.run(p)
+		sys.settle()
 		if m == 1 && !x.both {
-			p.steady, p.right.Until = true, w.now.Add(time.Hour)
+			p.steady, p.right.Until = true, sys.now.Add(time.Hour)
 		}
 	}
-	return &scene{world: w, left: x.left}
+	return &sysState{system: sys, left: x.left}
 }
 
-// exploreWorlds are tried one after the other. In all but the last, b's heartbeat is left out: it
-// has rights all the time.
-var exploreWorlds = map[string]exploreWorld{
-	"a member dies, an answer is lost":             {shards: 2, ticks: 4, left: budget{losses: 1, kills: 1}, scenes: 300_000},
-	"a member is suspended":                        {shards: 2, ticks: 4, left: budget{pauses: 1}, scenes: 175_000},
-	"a member is suspended, an answer is lost":     {shards: 1, ticks: 5, left: budget{losses: 1, pauses: 1}, scenes: 370_000},
-	"a member is paused with its clock":            {shards: 2, ticks: 4, left: budget{freezes: 1}, scenes: 270_000},
-	"a member hangs":                               {shards: 2, ticks: 5, left: budget{hangs: 1}, scenes: 270_000},
-	"a member leaves, desired states change":       {shards: 1, ticks: 1, left: budget{flips: 2}, slow: true, scenes: 56_000},
-	"a member's Lease is deleted, the member dies": {shards: 1, ticks: 4, left: budget{removals: 1, kills: 1}, scenes: 72_000},
-	"a shard's Lease is emptied or deleted":        {shards: 1, ticks: 3, left: budget{empties: 1}, scenes: 99_000},
-	"a shard's Lease is forged or deleted":         {shards: 1, ticks: 3, left: budget{forgeries: 1}, scenes: 115_000},
-	"a member dies and starts again":               {shards: 1, ticks: 4, left: budget{kills: 1, starts: 1}, scenes: 590_000},
-	"two heartbeats, a member dies":                {shards: 1, ticks: 3, left: budget{kills: 1}, both: true, scenes: 127_000},
+// exploreCases are explored one after the other. All but the last do not model b's heartbeat: b
+// always has rights.
+var exploreCases = map[string]exploreCase{
+	"a member dies, an answer is lost":             {shards: 2, ticks: 4, left: budget{losses: 1, kills: 1}, states: 300_000},
+	"a member is suspended":                        {shards: 2, ticks: 4, left: budget{pauses: 1}, states: 175_000},
+	"a member is suspended, an answer is lost":     {shards: 1, ticks: 5, left: budget{losses: 1, pauses: 1}, states: 370_000},
+	"a member is paused with its clock":            {shards: 2, ticks: 4, left: budget{freezes: 1}, states: 270_000},
+	"a member hangs":                               {shards: 2, ticks: 5, left: budget{hangs: 1}, states: 270_000},
+	"a member leaves, desired states change":       {shards: 1, ticks: 1, left: budget{flips: 2}, slow: true, states: 56_000},
+	"a member's Lease is deleted, the member dies": {shards: 1, ticks: 4, left: budget{removals: 1, kills: 1}, states: 72_000},
+	"a shard's Lease is emptied or deleted":        {shards: 1, ticks: 3, left: budget{empties: 1}, states: 99_000},
+	"a shard's Lease is forged or deleted":         {shards: 1, ticks: 3, left: budget{forgeries: 1}, states: 115_000},
+	"a member dies and starts again":               {shards: 1, ticks: 4, left: budget{kills: 1, starts: 1}, states: 590_000},
+	"two heartbeats, a member dies":                {shards: 1, ticks: 3, left: budget{kills: 1}, both: true, states: 127_000},
 }
 
-// TestExplore tries everything that can happen to two members and two shards.
+// TestExplore visits every state of two members and two shards, within bounds.
 func TestExplore(t *testing.T) {
 	if testing.Short() {
-		t.Skip("left out: it takes half a minute, and the simulation is enough of a first look")
+		t.Skip("left out: it takes half a minute, and the simulation is enough in short mode")
 	}
-	for _, name := range slices.Sorted(maps.Keys(exploreWorlds)) {
-		world := exploreWorlds[name]
+	for _, name := range slices.Sorted(maps.Keys(exploreCases)) {
+		x := exploreCases[name]
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
-			e := explore(&productRules, world)
+			e := explore(&productRules, x)
 			if e.broken != nil {
 				t.Fatal(e.history())
 			}
 			if len(e.next) > 0 {
-				t.Errorf("more than %d scenes", mostScenes)
+				t.Errorf("more than %d states", mostStates)
 			}
-			if len(e.known) < world.scenes {
-				t.Errorf("only %d scenes, want at least %d", len(e.known), world.scenes)
+			if len(e.known) < x.states {
+				t.Errorf("only %d states, want at least %d", len(e.known), x.states)
 			}
-			t.Logf("%d scenes in %v, liveness from %d of them", len(e.known), time.Since(began).Round(time.Millisecond), e.checked)
+			t.Logf("%d states in %v, liveness from %d of them", len(e.known), time.Since(began).Round(time.Millisecond), e.checked)
 		})
 	}
 }
 
-// key is the same for scenes that no rule tells apart.
-func (e *explorer) key(s *scene) uint64 {
+// key is the same for states that no rule distinguishes.
+func (e *explorer) key(s *sysState) uint64 {
 	k := &e.keyer
-	k.scene, k.ranked, k.versions = s, false, k.versions[:0]
+	k.sysState, k.ranked, k.versions = s, false, k.versions[:0]
 	k.write() // gathers the versions
 	slices.Sort(k.versions)
 	k.versions = slices.Compact(k.versions)
@@ -559,14 +559,14 @@ func (e *explorer) key(s *scene) uint64 {
 	return maphash.Bytes(e.seed, k.out)
 }
 
-// keyer writes a scene twice: first it gathers the versions, then it writes their order instead of
-// them.
+// keyer encodes a state in two passes: it first gathers the versions, and then writes their ranks
+// instead.
 type keyer struct {
-	*scene
+	*sysState
 	versions []Version
 	ranked   bool
 	out      []byte
-	clock    time.Time // of the process that is being written
+	clock    time.Time // of the process being written
 }
 
 func (k *keyer) put(values ...int) {
@@ -624,7 +624,7 @@ func (k *keyer) write() {
 		k.put(int(k.high[s]))
 		k.flags(k.struck[s])
 	}
-	for _, p := range k.hosts {
+	for _, p := range k.processes {
 		k.process(p)
 	}
 }
@@ -666,7 +666,7 @@ func (k *keyer) process(p *process) {
 	if p.dead {
 		return
 	}
-	k.clock = p.clock(k.world)
+	k.clock = p.clock(k.system)
 	for i, m := range p.members {
 		k.member(i, m.MemberRecord)
 		k.flags(m.Exists)

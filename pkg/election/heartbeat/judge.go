@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// JudgeAction is the one thing that a judge asks for.
+// JudgeAction is what a judge asks for.
 type JudgeAction int
 
 const (
 	// JudgeWait: nothing, until something changes or JudgeOutput.Wake has come.
 	JudgeWait JudgeAction = iota
-	// JudgeRestore: create the member's Lease with JudgeOutput.Member, so that it can be
-	// judged. It names the holder that shards' Leases name, which goes on if it lives.
+	// JudgeRestore: create the member's Lease with JudgeOutput.Member, so that it can be judged. It
+	// names the holder that shards' Leases name, which keeps renewing if it lives.
 	JudgeRestore
 	// JudgeStrike: update the member's Lease with JudgeOutput.Member, which lists
 	// JudgeOutput.Dead as ended.
@@ -23,26 +23,25 @@ const (
 func (a JudgeAction) String() string { return [...]string{"Wait", "Restore", "Strike"}[a] }
 
 // JudgeInput is everything that the judgement of one member depends on. Every live member of a
-// fleet judges every other member, and it does no harm if several strike at the same time: one
-// succeeds.
+// fleet judges every other member. Several may strike at the same time: one succeeds.
 type JudgeInput struct {
 	// Now is the clock's reading for this step.
 	Now time.Time
-	// Right of the incarnation that judges: without one it judges nobody.
+	// Right of the judging incarnation: without a valid one it judges nobody.
 	Right Right
-	// Member is what is known of the Lease of the member that is judged.
+	// Member is what is known about the judged member's Lease.
 	Member MemberView
-	// Holders are the incarnations of the member that shards' Leases name, each with when this
-	// process last saw such a Lease change. A member of which there are none is not judged.
+	// Holders are the member's incarnations that shards' Leases name, each with when this process
+	// last saw such a Lease change. A member without any is not judged.
 	Holders map[string]time.Time
-	// Delay is how long to leave the request to those that are to judge before this process. It
-	// must not be negative.
+	// Delay is how long to leave the request to the judges that come before this process. It must
+	// not be negative.
 	Delay time.Duration
-	// NotBefore is when the next request may be sent, after a failed one.
+	// NotBefore is when the next request may be sent after a failed one.
 	NotBefore time.Time
 	// Timing of the fleet.
 	Timing Timing
-	// Busy is set while a request of the judge for this Lease is under way.
+	// Busy is set while a judge's request for this Lease is under way.
 	Busy bool
 }
 
@@ -54,14 +53,14 @@ type JudgeOutput struct {
 	Dead string
 	// Member is what to write.
 	Member MemberRecord
-	// Wake is when to look again if nothing changes before; zero means only then.
+	// Wake is when to step again even if nothing changes; zero means only on a change.
 	Wake time.Time
 }
 
-// JudgeStep sees to it that holders of shards' Leases that have died are listed as ended on their
-// member's Lease. It is pure. The first row that applies is taken, for the first of the holders
-// that are not listed yet; "still" is not seen to change for LeaseDuration. Delay is added to each
-// time, and requests wait while Busy and until NotBefore.
+// JudgeStep decides how to list dead holders of shards' Leases as ended on their member's Lease. It
+// is pure. For the holders that are not listed yet, in order, the first row that applies is taken.
+// "still" means not seen to change for LeaseDuration. Delay is added to each time, and requests
+// wait while Busy and until NotBefore.
 //
 //	Condition                                                       Action
 //	no right, nothing known of the member's Lease, nobody to judge  Wait
@@ -90,18 +89,17 @@ func JudgeStep(in JudgeInput) JudgeOutput {
 	return next
 }
 
-// judge returns what is to be done about a holder, and from when on.
+// judge returns what to do about a holder, and when.
 func (in JudgeInput) judge(dead string) (JudgeOutput, time.Time) {
 	m := in.Member
 	if !m.Exists {
-		// A live holder writes its Lease again by itself.
+		// A live holder recreates its Lease by itself.
 		write := MemberRecord{Holder: dead, Beat: beatAt(in.Now, 0), Duration: in.Timing.LeaseDuration, Protocol: Protocol}
 		return JudgeOutput{Action: JudgeRestore, Dead: dead, Member: write}, m.Seen.Add(in.Timing.RetryPeriod)
 	}
 	at := m.endableAt(dead, in.Timing.LeaseDuration)
 	if m.Holder != dead {
-		// Somebody may have forged the name, over that of a holder that has not seen it
-		// yet.
+		// Somebody may have forged this name over that of a holder that has not seen that yet.
 		at = later(at, in.Holders[dead].Add(in.Timing.LeaseDuration))
 	}
 	return JudgeOutput{Action: JudgeStrike, Dead: dead, Member: m.ended(dead)}, at

@@ -7,91 +7,90 @@ import (
 	"time"
 )
 
-// mistake is a bug that is planted into the decisions, or into the store, and must be found.
+// mistake is a bug planted in the decisions, or in the store, that the tests must find.
 type mistake struct {
 	rules rules
-	// world it is found in, by the explorer, and part of what it is convicted for there.
-	world exploreWorld
-	want  string
-	// simulated: the simulation finds it as well.
+	// explored is the case in which the explorer finds it, and want is part of the failure.
+	explored exploreCase
+	want     string
+	// simulated: the simulation finds it too.
 	simulated bool
 }
 
-// thinks has the heartbeat decide by something else than what is so.
-func thinks(change func(*Input)) rules {
+// stepWith changes the input of Step.
+func stepWith(change func(*Input)) rules {
 	return rules{claim: ClaimStep, judge: JudgeStep, step: func(in Input) Output {
 		change(&in)
 		return Step(in)
 	}}
 }
 
-// judges has judges decide by something else than what is so.
-func judges(change func(*JudgeInput)) rules {
+// judgeWith changes the input of JudgeStep.
+func judgeWith(change func(*JudgeInput)) rules {
 	return rules{step: Step, claim: ClaimStep, judge: func(in JudgeInput) JudgeOutput {
 		change(&in)
 		return JudgeStep(in)
 	}}
 }
 
-// sees has claims decide by something else than what is so, which they find in what the process
-// knows.
-func sees(change func(*process, *world, *ClaimInput)) rules {
+// seenWith changes the input of ClaimStep, by what the process knows.
+func seenWith(change func(*process, *system, *ClaimInput)) rules {
 	return rules{step: Step, claim: ClaimStep, judge: JudgeStep, seen: change}
 }
 
-// believes has claims decide by something else than what is so.
-func believes(change func(*ClaimInput)) rules {
+// claimWith changes the input of ClaimStep.
+func claimWith(change func(*ClaimInput)) rules {
 	return rules{step: Step, judge: JudgeStep, claim: func(in ClaimInput) ClaimOutput {
 		change(&in)
 		return ClaimStep(in)
 	}}
 }
 
-// calmWorld has nothing but watches that are behind and requests that take their time.
-var calmWorld = exploreWorld{shards: 2, ticks: 4}
+// noFaults has only slow watches and slow requests.
+var noFaults = exploreCase{shards: 2, ticks: 4}
 
 var mistakes = map[string]mistake{
 	"a strike is not conditional": {
-		rules: rules{step: Step, claim: ClaimStep, judge: JudgeStep, careless: true}, world: calmWorld, want: "have rights",
+		rules: rules{step: Step, claim: ClaimStep, judge: JudgeStep, unconditional: true}, explored: noFaults, want: "have rights",
 	},
 	"a shard is taken without a strike": {
-		rules: sees(func(p *process, w *world, in *ClaimInput) {
-			if i := w.memberOf(in.Shard.Holder); i >= 0 && in.Shard.Holder != p.self {
+		rules: seenWith(func(p *process, sys *system, in *ClaimInput) {
+			if i := sys.memberOf(in.Shard.Holder); i >= 0 && in.Shard.Holder != p.self {
 				m := p.members[i]
 				in.Ended = in.Ended || m.Exists && !in.Now.Before(m.endableAt(in.Shard.Holder, in.Timing.LeaseDuration))
 			}
-		}), world: calmWorld, want: "have rights", simulated: true,
+		}), explored: noFaults, want: "have rights", simulated: true,
 	},
 	"a claim outlives a strike": {
-		rules: thinks(func(in *Input) { in.Timing.RenewDeadline = time.Hour }),
-		world: exploreWorlds["a member is suspended, an answer is lost"], want: "have rights", simulated: true,
+		rules:    stepWith(func(in *Input) { in.Timing.RenewDeadline = time.Hour }),
+		explored: exploreCases["a member is suspended, an answer is lost"], want: "have rights", simulated: true,
 	},
 	"an incarnation ignores its own strike": {
-		rules: thinks(func(in *Input) {
+		rules: stepWith(func(in *Input) {
 			if in.State.Phase == Live && in.Member.Exists && in.Member.HasEnded(in.Self) {
 				in.Member.Ended, in.Member.Holder = nil, in.Self
 			}
-		}), world: exploreWorlds["a member is paused with its clock"], want: "knows that it was struck",
+		}), explored: exploreCases["a member is paused with its clock"], want: "knows that it was struck",
 	},
 	"ended is dropped too early": {
-		rules: thinks(func(in *Input) { in.Named = nil }),
-		world: exploreWorlds["a member dies and starts again"], want: "is not any more", simulated: true,
+		rules:    stepWith(func(in *Input) { in.Named = nil }),
+		explored: exploreCases["a member dies and starts again"], want: "is not any more", simulated: true,
 	},
 	"a hung loop sends heartbeats": {
-		rules: thinks(func(in *Input) { in.Turned = in.Now }),
-		world: exploreWorlds["a member hangs"], want: "nobody holds shard",
+		rules:    stepWith(func(in *Input) { in.Turned = in.Now }),
+		explored: exploreCases["a member hangs"], want: "nobody holds shard",
 	},
 	"a heartbeat counts before the watch has come to it": {
-		rules: thinks(func(in *Input) { in.Through = math.MaxUint64 }),
-		world: exploreWorlds["a shard's Lease is emptied or deleted"], want: "have rights",
+		rules:    stepWith(func(in *Input) { in.Through = math.MaxUint64 }),
+		explored: exploreCases["a shard's Lease is emptied or deleted"], want: "have rights",
 	},
 	"a strike comes too early": {
-		rules: judges(func(in *JudgeInput) { in.Timing.LeaseDuration, in.Member.Duration = in.Timing.RetryPeriod, 0 }),
-		world: calmWorld, want: "have rights", simulated: true,
+		rules:    judgeWith(func(in *JudgeInput) { in.Timing.LeaseDuration, in.Member.Duration = in.Timing.RetryPeriod, 0 }),
+		explored: noFaults, want: "have rights", simulated: true,
 	},
 	"a Lease is released while work runs": {
-		rules: believes(func(in *ClaimInput) { in.Working = in.Working && in.Want }),
-		world: exploreWorlds["a member leaves, desired states change"], want: "releases shard",
+		rules:    claimWith(func(in *ClaimInput) { in.Working = in.Working && in.Want }),
+		explored: exploreCases["a member leaves, desired states change"], want: "releases shard",
 	},
 	"a term is not counted up": {
 		rules: rules{step: Step, judge: JudgeStep, claim: func(in ClaimInput) ClaimOutput {
@@ -100,46 +99,46 @@ var mistakes = map[string]mistake{
 				out.Shard.Term = max(1, in.Shard.Term)
 			}
 			return out
-		}}, world: exploreWorlds["a member leaves, desired states change"], want: "acquires term",
+		}}, explored: exploreCases["a member leaves, desired states change"], want: "acquires term",
 	},
 	"an absent Lease counts as a strike": {
-		rules: sees(func(p *process, w *world, in *ClaimInput) {
-			if i := w.memberOf(in.Shard.Holder); i >= 0 {
+		rules: seenWith(func(p *process, sys *system, in *ClaimInput) {
+			if i := sys.memberOf(in.Shard.Holder); i >= 0 {
 				m := p.members[i]
 				in.Ended = in.Ended || m.Known() && !m.Exists
 			}
-		}), world: exploreWorlds["a member's Lease is deleted, the member dies"], want: "have rights",
+		}), explored: exploreCases["a member's Lease is deleted, the member dies"], want: "have rights",
 	},
 	"an emptied Lease counts as released": {
-		rules: believes(func(in *ClaimInput) { in.Shard.Released = in.Shard.Holder == "" }),
-		world: exploreWorlds["a shard's Lease is emptied or deleted"], want: "have rights",
+		rules:    claimWith(func(in *ClaimInput) { in.Shard.Released = in.Shard.Holder == "" }),
+		explored: exploreCases["a shard's Lease is emptied or deleted"], want: "have rights",
 	},
 	"a forged Lease is trusted": {
-		rules: believes(func(in *ClaimInput) { in.State.Asked = in.Shard.Term }),
-		world: exploreWorlds["a shard's Lease is forged or deleted"], want: "have rights",
+		rules:    claimWith(func(in *ClaimInput) { in.State.Asked = in.Shard.Term }),
+		explored: exploreCases["a shard's Lease is forged or deleted"], want: "have rights",
 	},
 }
 
-// TestExploreConvicts plants each mistake, and has the explorer find it.
+// TestExploreConvicts plants each mistake, and checks that the explorer finds it.
 func TestExploreConvicts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out: it takes some seconds")
 	}
 	for name, m := range mistakes {
 		t.Run(name, func(t *testing.T) {
-			e := explore(&m.rules, m.world)
+			e := explore(&m.rules, m.explored)
 			if e.broken == nil {
-				t.Fatalf("not found in %d scenes, want a conviction for %q", len(e.known), m.want)
+				t.Fatalf("not found in %d states, want a conviction for %q", len(e.known), m.want)
 			}
 			if !strings.Contains(e.why, m.want) {
-				t.Fatalf("after %d scenes, want a conviction for %q: %s", len(e.known), m.want, e.history())
+				t.Fatalf("after %d states, want a conviction for %q: %s", len(e.known), m.want, e.history())
 			}
-			t.Logf("after %d scenes: %s", len(e.known), e.history())
+			t.Logf("after %d states: %s", len(e.known), e.history())
 		})
 	}
 }
 
-// TestSimulationConvicts plants those that larger worlds find as well.
+// TestSimulationConvicts plants the mistakes that the simulation must find too.
 func TestSimulationConvicts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out: it takes some seconds")

@@ -2,11 +2,11 @@ package heartbeat
 
 import "time"
 
-// Reason says why a right or a claim has ended, or why there is nothing to do but wait. The values
-// are stable and few enough for a metric label.
+// Reason is why a right or a claim has ended, or why a step waits. The values are stable and few
+// enough for a metric label.
 type Reason string
 
-// The reasons that this package gives.
+// The reasons of this package.
 const (
 	// ReasonRenewDeadline: no heartbeat was confirmed in time.
 	ReasonRenewDeadline Reason = "renew-deadline"
@@ -20,42 +20,43 @@ const (
 	ReasonDrained Reason = "drained"
 	// ReasonStruck: the member's Lease lists this incarnation as ended.
 	ReasonStruck Reason = "struck"
-	// ReasonLeft: the member leaves, and holds nothing any more.
+	// ReasonLeft: the member leaves, and has released everything.
 	ReasonLeft Reason = "left"
 	// ReasonNoRight: the member has no right at the moment, so it claims nothing.
 	ReasonNoRight Reason = "no-right"
 
 	// ReasonHeld: another holder's Lease is not free.
 	ReasonHeld Reason = "held"
-	// ReasonAbsent: the Lease does not exist, but not for long enough to be created.
+	// ReasonAbsent: the Lease does not exist, but has not been absent for long enough to be
+	// created.
 	ReasonAbsent Reason = "absent"
 	// ReasonUnknown: the Leases have not been listed yet.
 	ReasonUnknown Reason = "unknown"
-	// ReasonTermsExhausted: leaseTransitions is at its highest value. Somebody must have
-	// written that.
+	// ReasonTermsExhausted: leaseTransitions is at its maximum, which somebody must have written by
+	// hand.
 	ReasonTermsExhausted Reason = "terms-exhausted"
 	// ReasonProtocol: a live member follows another protocol.
 	ReasonProtocol Reason = "protocol"
-	// ReasonHung: the member's loops have not come round since the last heartbeat, so no other
-	// one is sent.
+	// ReasonHung: one of the member's loops has not iterated since the last heartbeat, so no
+	// further one is sent.
 	ReasonHung Reason = "hung"
 )
 
-// Timing holds the durations of a fleet, which must be those of all of its members. Package
-// election has their defaults and bounds.
+// Timing holds the durations of a fleet, which all of its members must share. Package election has
+// their defaults and bounds.
 type Timing struct {
-	// LeaseDuration is how long a member's Lease must stand still before others may list its
+	// LeaseDuration is how long a member's Lease must be unchanged before others may list its
 	// holder as ended.
 	LeaseDuration time.Duration
 	// RenewDeadline is how long a right lasts after the start of the last confirmed heartbeat.
 	// It is less than LeaseDuration.
 	RenewDeadline time.Duration
-	// RetryPeriod is the time between heartbeats, and after a failed request until the next.
+	// RetryPeriod is the time between heartbeats, and from a failed request to the next.
 	RetryPeriod time.Duration
 }
 
-// MemberOf returns the member that an incarnation, "<member>_<uuid>", belongs to: what stands
-// before the last underscore. It is empty if there is none.
+// MemberOf returns the member that an incarnation, "<member>_<uuid>", belongs to: the part before
+// the last underscore. It is empty if there is no underscore.
 func MemberOf(incarnation string) string {
 	for i := len(incarnation) - 1; i >= 0; i-- {
 		if incarnation[i] == '_' {

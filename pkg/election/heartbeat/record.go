@@ -5,29 +5,29 @@ import (
 	"time"
 )
 
-// Protocol is the version of what this package writes on Leases. Members of different protocols
-// must not be in one fleet: one of them would wait for renewals that the other does not make.
+// Protocol is the version of what this package writes on Leases. Members with different protocols
+// must not be in one fleet: one would wait for renewals that the other does not make.
 const Protocol = 2
 
-// Version is a Lease's resourceVersion, which the API server counts up with every write to any
+// Version is a Lease's resourceVersion, which the API server increases with every write to any
 // object. 0 is none.
 type Version uint64
 
-// MemberRecord is what a member's Lease says.
+// MemberRecord is the content of a member's Lease.
 type MemberRecord struct {
-	// Version of the Lease. In a record that is to be written it is the one that the update is
-	// conditional on; 0 is a creation, which fails if the Lease exists.
+	// Version of the Lease. In a record to write, the update is conditional on it; 0 is a creation,
+	// which fails if the Lease exists.
 	Version Version
-	// UID tells a Lease from one that was deleted before it.
+	// UID distinguishes a Lease from an earlier, deleted one.
 	UID string
-	// Holder is the incarnation that lives, as far as is known; empty after a release or a strike.
+	// Holder is the incarnation that holds the Lease; empty after a release or a strike.
 	Holder string
-	// Beat is different after each heartbeat: renewTime. It is compared for equality alone.
+	// Beat is renewTime, which changes with each heartbeat. It is compared only for equality.
 	Beat int64
-	// Ended are incarnations of the member that have ended for good, sorted: no request of theirs
-	// on this Lease succeeds, and their rights have run out. It must not be changed.
+	// Ended are the member's incarnations that have ended for good, sorted: their rights have run
+	// out, and none of their writes to this Lease succeeds. It must not be changed.
 	Ended []string
-	// Duration is how long the holder's Lease lasts, as it declares.
+	// Duration is the lease duration that the holder declares.
 	Duration time.Duration
 	// Protocol that the holder follows; 1 if the Lease has none.
 	Protocol int
@@ -39,16 +39,16 @@ func (r MemberRecord) HasEnded(incarnation string) bool {
 	return found
 }
 
-// beaten returns the record of the next heartbeat of self, which keeps the ended incarnations of
-// the list keep.
+// beaten returns the record of self's next heartbeat, which lists the incarnations of keep as
+// ended.
 func (r MemberRecord) beaten(self string, keep []string, now time.Time, duration time.Duration) MemberRecord {
 	return MemberRecord{
 		Version: r.Version, UID: r.UID, Holder: self, Beat: beatAt(now, r.Beat), Ended: keep, Duration: duration, Protocol: Protocol,
 	}
 }
 
-// ended returns the record that lists the incarnation as ended. Its holder goes if it is that one.
-// Nothing else is changed: a strike is no sign of life.
+// ended returns the record with the incarnation listed as ended, and without a holder if that is
+// the incarnation. Nothing else changes: a strike is not a heartbeat.
 func (r MemberRecord) ended(incarnation string) MemberRecord {
 	r.Ended = with(r.Ended, incarnation)
 	if r.Holder == incarnation {
@@ -57,12 +57,12 @@ func (r MemberRecord) ended(incarnation string) MemberRecord {
 	return r
 }
 
-// beatAt returns the beat for a heartbeat at now: another one than last, whatever the clock says.
+// beatAt returns the beat for a heartbeat at now. It differs from last, whatever the clock says.
 func beatAt(now time.Time, last int64) int64 {
 	return max(now.UnixMicro(), last+1)
 }
 
-// with returns the sorted list with one more item. The list itself stays as it is.
+// with returns the sorted list with item added. It does not modify list.
 func with(list []string, item string) []string {
 	at, found := slices.BinarySearch(list, item)
 	if found {
@@ -71,21 +71,21 @@ func with(list []string, item string) []string {
 	return slices.Insert(slices.Clone(list), at, item)
 }
 
-// MemberView is what this process knows of a member's Lease, and since when by its own clock. The
-// zero value knows nothing.
+// MemberView is what this process knows about a member's Lease, and since when by its own clock.
+// The zero value knows nothing.
 type MemberView struct {
 	MemberRecord
-	// Exists is false if the Lease is known not to exist. Of the record only Version is set then,
-	// one at which it was gone, and Ended, which stays true.
+	// Exists is false if the Lease is known not to exist. The record then has only a Version at
+	// which it was absent, and Ended, which stays true.
 	Exists bool
-	// Seen is when this process last saw a sign of life, the Lease appear, or disappear; zero if
-	// nothing is known.
+	// Seen is when this process last saw a heartbeat or a change of holder, or the Lease appear or
+	// disappear; zero if nothing is known.
 	Seen time.Time
-	// HolderSeen is when this process first saw the present holder in this Lease.
+	// HolderSeen is when this process first saw the current holder in this Lease.
 	HolderSeen time.Time
 }
 
-// Known reports whether anything is known of the Lease.
+// Known reports whether anything is known about the Lease.
 func (v MemberView) Known() bool { return !v.Seen.IsZero() }
 
 // Saw returns the view after the Lease was seen at now. A record that is not newer than what is
@@ -112,12 +112,11 @@ func (v MemberView) Gone(version Version, now time.Time) MemberView {
 	return MemberView{MemberRecord: MemberRecord{Version: version, Ended: v.Ended}, Seen: now}
 }
 
-// endableAt is when an incarnation may be listed as ended, by an update of the Lease as it was
-// seen.
+// endableAt returns when an incarnation may be listed as ended, by an update of the Lease as seen.
 //
-// If the Lease names it, or nobody, it has not renewed since the Lease was seen to change last. If
-// the Lease names another one, it has not renewed since that was seen first. Its right runs out
-// before the larger of the two durations has passed.
+// If the Lease names it, or nobody, it has not renewed since the Lease was last seen to change. If
+// the Lease names another incarnation, it has not renewed since that one was first seen. Its right
+// runs out before the larger of the two durations has passed.
 func (v MemberView) endableAt(incarnation string, leaseDuration time.Duration) time.Time {
 	since := v.Seen
 	if v.Holder != incarnation && v.Holder != "" {
@@ -126,24 +125,24 @@ func (v MemberView) endableAt(incarnation string, leaseDuration time.Duration) t
 	return since.Add(max(v.Duration, leaseDuration))
 }
 
-// Foreign reports whether the Lease is that of a live member that follows another protocol: nobody
-// may join its fleet.
+// Foreign reports whether the Lease is that of a live member with another protocol. This process
+// must not join its fleet.
 func (v MemberView) Foreign(now time.Time, leaseDuration time.Duration) bool {
 	return v.Exists && v.Holder != "" && v.Protocol != Protocol && now.Before(v.Seen.Add(max(v.Duration, leaseDuration)))
 }
 
-// ShardRecord is what a shard's Lease says.
+// ShardRecord is the content of a shard's Lease.
 type ShardRecord struct {
 	// Version is as in MemberRecord.
 	Version Version
 	// UID is as in MemberRecord.
 	UID string
-	// Holder is the incarnation that owns the shard; empty if it was released.
+	// Holder is the incarnation that holds the shard; empty if nobody does.
 	Holder string
-	// Term is the number of the holder's, or last holder's, claim.
+	// Term is the number of the current or last holder's claim.
 	Term int32
-	// Released is set if Holder is empty because the holder of Term says so. A Lease that somebody
-	// emptied lacks it.
+	// Released is set if Holder is empty because the holder of Term released the Lease. It is not
+	// set if somebody else emptied it.
 	Released bool
 }
 
@@ -152,26 +151,26 @@ func (r ShardRecord) held(self string, term int32) ShardRecord {
 	return ShardRecord{Version: r.Version, UID: r.UID, Holder: self, Term: term}
 }
 
-// released returns the record of a shard that its holder has let go of.
+// released returns the record of a shard that its holder has released.
 func (r ShardRecord) released() ShardRecord {
 	return ShardRecord{Version: r.Version, UID: r.UID, Term: r.Term, Released: true}
 }
 
-// ShardView is what this process knows of a shard's Lease, and since when by its own clock. The
+// ShardView is what this process knows about a shard's Lease, and since when by its own clock. The
 // zero value knows nothing.
 type ShardView struct {
 	ShardRecord
-	// Exists is false if the Lease is known not to exist. Of the record only Version is set then:
-	// one at which it was gone.
+	// Exists is false if the Lease is known not to exist. The record then has only a Version at
+	// which it was absent.
 	Exists bool
-	// Seen is when this process last saw holder, term or release change, the Lease appear, or
-	// disappear; zero if nothing is known.
+	// Seen is when this process last saw the holder, the term or Released change, or the Lease
+	// appear or disappear; zero if nothing is known.
 	Seen time.Time
-	// HighTerm is the highest term ever seen of this shard, deleted Leases included.
+	// HighTerm is the highest term ever seen for this shard, including on deleted Leases.
 	HighTerm int32
 }
 
-// Known reports whether anything is known of the Lease.
+// Known reports whether anything is known about the Lease.
 func (v ShardView) Known() bool { return !v.Seen.IsZero() }
 
 // Saw returns the view after the Lease was seen at now. A record that is not newer than what is

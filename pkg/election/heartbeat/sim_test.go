@@ -10,31 +10,31 @@ import (
 	"time"
 )
 
-// This file runs larger worlds in virtual time. A seed decides everything: how long requests and
-// events take, how fast each clock goes, and what goes wrong when. A member whose incarnation is
-// over starts again.
+// This file simulates larger fleets in virtual time. A seed decides everything: how long requests
+// and events take, how fast each clock runs, and which faults happen when. A member whose
+// incarnation is over starts again.
 
-// simulation is a world in which things happen at their time.
+// simulation is a system driven by timed events.
 type simulation struct {
-	*world
+	*system
 	random *rand.Rand
-	agenda agenda
+	events eventQueue
 	turns  int
-	// log has every write, for the watches.
+	// log has every write, for the watches to deliver.
 	log   []logged
-	hosts map[*process]*host
+	procs map[*process]*procState
 
-	// latency is the most that a request, an answer or an event is on its way.
+	// latency bounds how long a request, an answer or an event is in flight.
 	latency time.Duration
-	outage  time.Time // until when the API server is away
-	// counts of requests that were stored, and of those that were refused.
+	outage  time.Time // until when the API server is unreachable
+	// How many requests were executed, by kind, and how many were refused.
 	writes, beats, reads, strikes, refused int
 	// lastBeat is when each member's last heartbeat was stored.
 	lastBeat []time.Time
 	trace    []string
 }
 
-// logged is a write, as a watch brings it.
+// logged is a write, as a watch delivers it.
 type logged struct {
 	on leaseOf
 	revision
@@ -42,49 +42,49 @@ type logged struct {
 	structural bool
 }
 
-// host is what the simulation knows of a process beside the process itself.
-type host struct {
-	generation int
-	delivered  int       // how much of the log its watch has brought
-	deaf       time.Time // until when the watch hangs
-	mute       time.Time // until when its requests are lost
-	unheard    time.Time // until when answers to it are lost
-	wake       time.Time // the next time it looks again by itself
-	over       bool      // it is known to be
+// procState is the simulation's state of one process and its connections.
+type procState struct {
+	generation   int
+	delivered    int       // how much of the log its watch has delivered
+	watchHangs   time.Time // until when the watch hangs
+	requestsLost time.Time // until when its requests are lost
+	answersLost  time.Time // until when answers to it are lost
+	wake         time.Time // when its next timer fires
+	over         bool      // its phase Over has been handled
 }
 
-// agenda is what is to happen, the next first.
-type agenda []*event
+// eventQueue is a heap of future events, the next first.
+type eventQueue []*event
 
 type event struct {
 	at   time.Time
-	turn int // in which order it was written down
+	turn int // the order in which it was scheduled
 	do   func()
 }
 
-func (a agenda) Len() int { return len(a) }
-func (a agenda) Less(i, j int) bool {
-	if c := a[i].at.Compare(a[j].at); c != 0 {
+func (q eventQueue) Len() int { return len(q) }
+func (q eventQueue) Less(i, j int) bool {
+	if c := q[i].at.Compare(q[j].at); c != 0 {
 		return c < 0
 	}
-	return a[i].turn < a[j].turn
+	return q[i].turn < q[j].turn
 }
-func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
+func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
 
-// Push and Pop are heap.Interface's.
-func (a *agenda) Push(x any) { *a = append(*a, x.(*event)) }
+// Push implements heap.Interface.
+func (q *eventQueue) Push(x any) { *q = append(*q, x.(*event)) }
 
-// Pop removes the last one.
-func (a *agenda) Pop() any {
-	last := (*a)[len(*a)-1]
-	*a = (*a)[:len(*a)-1]
+// Pop implements heap.Interface.
+func (q *eventQueue) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
 	return last
 }
 
 func newSimulation(seed uint64, r *rules, members, shards int) *simulation {
 	s := &simulation{
-		world: newWorld(r, defaultTiming, members, shards), random: rand.New(rand.NewPCG(seed, 0)),
-		hosts: map[*process]*host{}, latency: 20 * time.Millisecond, lastBeat: make([]time.Time, members),
+		system: newSystem(r, defaultTiming, members, shards), random: rand.New(rand.NewPCG(seed, 0)),
+		procs: map[*process]*procState{}, latency: 20 * time.Millisecond, lastBeat: make([]time.Time, members),
 	}
 	s.onWrite, s.onSend = s.written, s.sent
 	return s
@@ -97,20 +97,20 @@ func (s *simulation) notef(format string, args ...any) {
 	}
 }
 
-// in has something happen later.
+// in schedules do after d.
 func (s *simulation) in(d time.Duration, do func()) {
 	s.turns++
-	heap.Push(&s.agenda, &event{at: s.now.Add(d), turn: s.turns, do: do})
+	heap.Push(&s.events, &event{at: s.now.Add(d), turn: s.turns, do: do})
 }
 
 func (s *simulation) upTo(d time.Duration) time.Duration {
 	return time.Duration(s.random.Int64N(int64(d) + 1))
 }
 
-// until lets the world go on until a moment after its beginning, or until something is broken.
+// until runs the simulation until end after its beginning, or until an invariant breaks.
 func (s *simulation) until(end time.Duration) {
-	for s.broken == "" && len(s.agenda) > 0 && !s.agenda[0].at.After(epoch.Add(end)) {
-		next := heap.Pop(&s.agenda).(*event)
+	for s.broken == "" && len(s.events) > 0 && !s.events[0].at.After(epoch.Add(end)) {
+		next := heap.Pop(&s.events).(*event)
 		s.now = next.at
 		next.do()
 		s.judge()
@@ -121,25 +121,25 @@ func (s *simulation) until(end time.Duration) {
 // join starts an incarnation of a member.
 func (s *simulation) join(member, generation int, rate float64) *process {
 	p := s.start(member, generation, rate)
-	s.hosts[p] = &host{generation: generation, delivered: len(s.log)}
+	s.procs[p] = &procState{generation: generation, delivered: len(s.log)}
 	s.notef("%s starts", p.self)
 	s.loop(p)
 	return p
 }
 
-// loop has a process go round, and looks after it when it is over.
+// loop runs a process until it waits, and schedules its timer, or its restart when it is over.
 func (s *simulation) loop(p *process) {
 	if p.dead || p.suspended {
 		return
 	}
 	dies := s.assign(p)
 	s.run(p)
-	h := s.hosts[p]
+	ps := s.procs[p]
 	if p.state.Phase == Over {
-		if h.over {
+		if ps.over {
 			return
 		}
-		h.over = true
+		ps.over = true
 		s.notef("%s is over", p.self)
 		s.in(time.Second+s.upTo(2*time.Second), func() { s.restart(p) })
 		return
@@ -148,35 +148,35 @@ func (s *simulation) loop(p *process) {
 	if p.wake.IsZero() {
 		return
 	}
-	d := max(time.Duration(float64(p.wake.Sub(p.clock(s.world)))/p.rate), 0) + time.Microsecond
+	d := max(time.Duration(float64(p.wake.Sub(p.clock(s.system)))/p.rate), 0) + time.Microsecond
 	at := s.now.Add(d)
-	if h.wake.After(s.now) && !h.wake.After(at) {
-		return // it looks before that
+	if ps.wake.After(s.now) && !ps.wake.After(at) {
+		return // a timer fires before that
 	}
-	h.wake = at
+	ps.wake = at
 	s.in(d, func() {
-		if h.wake.Equal(at) {
-			h.wake = time.Time{}
+		if ps.wake.Equal(at) {
+			ps.wake = time.Time{}
 		}
 		s.loop(p)
 	})
 }
 
-// restart ends a process and begins the member's next one.
+// restart ends a process and schedules the member's next incarnation.
 func (s *simulation) restart(p *process) {
 	if p.dead {
 		return
 	}
 	s.notef("%s ends", p.self)
 	p.kill()
-	p.strays = nil // they are on the agenda
-	s.in(s.upTo(20*time.Second), func() { s.join(p.member, s.hosts[p].generation+1, p.rate) })
+	p.strays = nil // they are scheduled
+	s.in(s.upTo(20*time.Second), func() { s.join(p.member, s.procs[p].generation+1, p.rate) })
 }
 
-// assign gives each shard to one of the members that the process takes for alive. It returns when
-// the first of them is dead if it does not renew.
+// assign assigns each shard to one of the members that the process considers alive. It returns when
+// the first of them expires unless it renews.
 func (s *simulation) assign(p *process) (dies time.Time) {
-	now := p.clock(s.world)
+	now := p.clock(s.system)
 	var live []int
 	for m, v := range p.members {
 		if at := v.Seen.Add(s.timing.LeaseDuration); v.Exists && v.Holder != "" && now.Before(at) {
@@ -192,9 +192,9 @@ func (s *simulation) assign(p *process) (dies time.Time) {
 	return dies
 }
 
-// sent puts a request on its way.
+// sent schedules the delivery of a request.
 func (s *simulation) sent(p *process, r *request) {
-	h := s.hosts[p]
+	ps := s.procs[p]
 	slot := func() **request { return p.requestOf(r.claim) }
 	giveUp := func() {
 		if *slot() == r && !p.dead {
@@ -209,7 +209,7 @@ func (s *simulation) sent(p *process, r *request) {
 			giveUp()
 		}
 	})
-	if s.now.Before(h.mute) {
+	if s.now.Before(ps.requestsLost) {
 		return
 	}
 	s.in(s.upTo(s.latency), func() {
@@ -239,11 +239,11 @@ func (s *simulation) count(r *request) {
 	}
 }
 
-// arrive has the answer to a request reach its process, if that waits for it still.
+// arrive delivers the answer to a request, if its process still waits for it.
 func (s *simulation) arrive(p *process, r, answered *request) {
 	slot := p.requestOf(r.claim)
 	switch {
-	case p.dead || *slot != r || s.now.Before(s.hosts[p].unheard):
+	case p.dead || *slot != r || s.now.Before(s.procs[p].answersLost):
 	case p.suspended:
 		s.in(time.Second, func() { s.arrive(p, r, answered) })
 	default:
@@ -252,7 +252,7 @@ func (s *simulation) arrive(p *process, r, answered *request) {
 	}
 }
 
-// written tells the watches of a write.
+// written schedules the delivery of a write by all watches.
 func (s *simulation) written(on leaseOf, r revision) {
 	entry := logged{on: on, revision: r, structural: on.shard || !r.exists}
 	if !on.shard {
@@ -263,14 +263,14 @@ func (s *simulation) written(on leaseOf, r revision) {
 		}
 	}
 	s.log = append(s.log, entry)
-	for _, p := range s.world.hosts {
+	for _, p := range s.processes {
 		if !p.dead {
 			s.in(s.upTo(s.latency), func() { s.watch(p, len(s.log)) })
 		}
 	}
 }
 
-// members returns what the Lease of a member said in the log last.
+// members returns the last record of a member's Lease in the log.
 func (s *simulation) members(index int) *MemberRecord {
 	for i := len(s.log) - 1; i >= 0 && i > len(s.log)-1000; i-- {
 		if e := &s.log[i]; !e.on.shard && e.on.index == index {
@@ -280,10 +280,10 @@ func (s *simulation) members(index int) *MemberRecord {
 	return nil
 }
 
-// watch brings a process what was written up to a place in the log, in its order.
+// watch delivers the log up to an index to a process, in order.
 func (s *simulation) watch(p *process, upTo int) {
-	h := s.hosts[p]
-	away := later(later(h.deaf, h.unheard), s.outage)
+	ps := s.procs[p]
+	away := later(later(ps.watchHangs, ps.answersLost), s.outage)
 	switch {
 	case p.dead:
 		return
@@ -295,9 +295,9 @@ func (s *simulation) watch(p *process, upTo int) {
 		return
 	}
 	woken := false
-	for ; h.delivered < upTo; h.delivered++ {
-		e := s.log[h.delivered]
-		p.learn(s.world, e.on, e.revision)
+	for ; ps.delivered < upTo; ps.delivered++ {
+		e := s.log[ps.delivered]
+		p.learn(s.system, e.on, e.revision)
 		p.through = max(p.through, e.version)
 		woken = woken || e.structural || !e.on.shard && e.on.index == p.member
 	}
@@ -306,7 +306,7 @@ func (s *simulation) watch(p *process, upTo int) {
 	}
 }
 
-// TestSimulation runs fleets of five members and fifty shards through faults that a seed decides.
+// TestSimulation runs fleets of five members and fifty shards through seeded random faults.
 func TestSimulation(t *testing.T) {
 	seeds := 80
 	if testing.Short() {
@@ -321,24 +321,24 @@ func TestSimulation(t *testing.T) {
 		total["writes"] += s.writes
 		total["heartbeats"] += s.beats
 		total["refused"] += s.refused
-		total["lists because a watch was behind"] += s.reads
+		total["lists because a watch lagged"] += s.reads
 		total["strikes"] += s.strikes
 	}
 	t.Logf("%d seeds: %v", seeds, total)
-	for _, name := range []string{"strikes", "refused", "lists because a watch was behind", "kill", "pause", "freeze", "hang", "cut", "deaf watch", "outage", "slow", "tamper"} {
+	for _, name := range []string{"strikes", "refused", "lists because a watch lagged", "kill", "pause", "freeze", "hang", "cut", "hung watch", "outage", "slow", "tamper"} {
 		if total[name] < seeds/3 {
-			t.Errorf("%s: %d in %d seeds: the simulation does not reach it any more", name, total[name], seeds)
+			t.Errorf("%s: %d in %d seeds: the simulation does not reach it", name, total[name], seeds)
 		}
 	}
 }
 
-// faultySimulation runs one seed: two minutes of faults, and a minute in which everything must come
-// right.
+// faultySimulation runs one seed: two minutes of faults, and a minute in which the fleet must
+// recover.
 func faultySimulation(seed uint64, r *rules, total map[string]int) *simulation {
 	const faults, calm = 120 * time.Second, 60 * time.Second
 	s := newSimulation(seed, r, 5, 50)
 	for m := range 5 {
-		// By 1.45 at most: the timings tolerate 1.5.
+		// Rates differ by a factor of at most 1.45: the timing tolerates 1.5.
 		rate := 0.85 + s.random.Float64()*(0.85*1.45-0.85)
 		s.in(s.upTo(3*time.Second), func() { s.join(m, 1, rate) })
 	}
@@ -353,7 +353,7 @@ func faultySimulation(seed uint64, r *rules, total map[string]int) *simulation {
 	return s
 }
 
-// judgeEnded wants nobody listed as ended whom no shard's Lease names.
+// judgeEnded checks that no incarnation is listed as ended that no shard's Lease names.
 func (s *simulation) judgeEnded() {
 	for m := range s.lastBeat {
 		if ended := s.leases[m].member.Ended; len(ended) > 0 {
@@ -362,12 +362,12 @@ func (s *simulation) judgeEnded() {
 	}
 }
 
-// judgeWhole wants each shard held by exactly one process.
+// judgeWhole checks that exactly one process holds each shard.
 func (s *simulation) judgeWhole() {
 	for i := range s.high {
 		var holders []string
-		for _, p := range s.world.hosts {
-			if p.holds(s.world, i) {
+		for _, p := range s.processes {
+			if p.holds(s.system, i) {
 				holders = append(holders, p.self)
 			}
 		}
@@ -377,10 +377,10 @@ func (s *simulation) judgeWhole() {
 	}
 }
 
-// fault has one thing go wrong.
+// fault injects one fault.
 func (s *simulation) fault(total map[string]int) {
 	var live []*process
-	for _, p := range s.world.hosts {
+	for _, p := range s.processes {
 		if !p.dead && !p.suspended {
 			live = append(live, p)
 		}
@@ -389,8 +389,8 @@ func (s *simulation) fault(total map[string]int) {
 		return
 	}
 	p := live[s.random.IntN(len(live))]
-	h, d := s.hosts[p], time.Second+s.upTo(25*time.Second)
-	faults := []string{"kill", "pause", "freeze", "hang", "cut", "deaf watch", "outage", "slow", "tamper"}
+	ps, d := s.procs[p], time.Second+s.upTo(25*time.Second)
+	faults := []string{"kill", "pause", "freeze", "hang", "cut", "hung watch", "outage", "slow", "tamper"}
 	name := faults[s.random.IntN(len(faults))]
 	s.notef("%s: %s for %v", p.self, name, d)
 	total[name]++
@@ -398,11 +398,11 @@ func (s *simulation) fault(total map[string]int) {
 	case "kill":
 		s.restart(p)
 	case "pause", "freeze":
-		p.suspend(s.world, name == "freeze")
+		p.suspend(s.system, name == "freeze")
 		s.in(d, func() {
 			if !p.dead {
-				s.notef("%s goes on", p.self)
-				p.resume(s.world)
+				s.notef("%s resumes", p.self)
+				p.resume(s.system)
 				s.loop(p)
 			}
 		})
@@ -414,11 +414,11 @@ func (s *simulation) fault(total map[string]int) {
 		})
 	case "cut":
 		if s.random.IntN(2) == 0 {
-			h.mute = s.now.Add(d)
+			ps.requestsLost = s.now.Add(d)
 		}
-		h.unheard = s.now.Add(d)
-	case "deaf watch":
-		h.deaf = s.now.Add(d)
+		ps.answersLost = s.now.Add(d)
+	case "hung watch":
+		ps.watchHangs = s.now.Add(d)
 	case "outage":
 		s.outage = s.now.Add(d / 2)
 	case "slow":
@@ -429,7 +429,7 @@ func (s *simulation) fault(total map[string]int) {
 	}
 }
 
-// tamper changes a Lease by hand, in ways that must make no second holder.
+// tamper changes a Lease by hand, in a way that must make no second holder.
 func (s *simulation) tamper() {
 	i := s.random.IntN(len(s.leases))
 	on, was := s.lease(i), s.leases[i]
@@ -442,7 +442,7 @@ func (s *simulation) tamper() {
 		s.removed[i] = true
 		s.put(on, revision{})
 	case s.random.IntN(3) == 0 && !s.removed[i]:
-		// A second time is not promised to be harmless.
+		// Deleting it twice is not promised to be harmless.
 		s.removed[i] = true
 		s.put(on, revision{})
 	case s.random.IntN(2) == 0:
@@ -454,8 +454,8 @@ func (s *simulation) tamper() {
 	}
 }
 
-// TestWritesOfAnIdleFleet holds that an idle fleet writes a heartbeat a member and retry period,
-// whatever the shards.
+// TestWritesOfAnIdleFleet checks that an idle fleet writes one heartbeat per member and retry
+// period, however many shards there are.
 func TestWritesOfAnIdleFleet(t *testing.T) {
 	const settled, end = 60 * time.Second, 160 * time.Second
 	for _, size := range []struct{ members, shards int }{{3, 21}, {3, 210}, {10, 21}, {10, 210}} {
@@ -479,8 +479,7 @@ func TestWritesOfAnIdleFleet(t *testing.T) {
 	}
 }
 
-// TestTakeover measures how long after a member's last heartbeat the last of its shards is held by
-// others.
+// TestTakeover measures the time from a member's last heartbeat until others hold all its shards.
 func TestTakeover(t *testing.T) {
 	const killed = 60 * time.Second
 	var took []time.Duration
@@ -493,8 +492,8 @@ func TestTakeover(t *testing.T) {
 		at := killed + s.upTo(2*time.Second)
 		s.until(at)
 		before := s.writes + s.refused - s.beats
-		s.world.hosts[0].kill()
-		last := s.lastBeat[s.world.hosts[0].member]
+		s.processes[0].kill()
+		last := s.lastBeat[s.processes[0].member]
 		for s.judgeWhole(); s.broken != "" && s.now.Before(last.Add(time.Minute)); s.judgeWhole() {
 			s.broken = ""
 			at += 5 * time.Millisecond

@@ -2,7 +2,7 @@ package heartbeat
 
 import "time"
 
-// Phase is where an incarnation stands. It only goes forward.
+// Phase is an incarnation's phase. It only moves forward.
 type Phase int
 
 const (
@@ -10,14 +10,14 @@ const (
 	Waiting Phase = iota
 	// Live: it holds the member's Lease and renews it.
 	Live
-	// Over: it has no rights any more, for good. The process ends, and its next start is another
+	// Over: its rights have ended for good. The process ends, and its next start is another
 	// incarnation.
 	Over
 )
 
 func (p Phase) String() string { return [...]string{"Waiting", "Live", "Over"}[p] }
 
-// Action is the one thing that a step asks for.
+// Action is what a step asks for.
 type Action int
 
 const (
@@ -42,35 +42,35 @@ func (a Action) String() string {
 	return [...]string{"Wait", "Create", "Acquire", "Renew", "Read", "Release", "End"}[a]
 }
 
-// Beat is a heartbeat that was answered and is not confirmed yet.
+// Beat is a heartbeat that was answered but is not confirmed yet.
 type Beat struct {
-	// Start is when its request was started.
+	// Start is when its request started.
 	Start time.Time
-	// Answered is when its answer was there.
+	// Answered is when its answer arrived.
 	Answered time.Time
-	// Version that the Lease had after it; 0 if there is no such heartbeat.
+	// Version of the Lease after it; 0 if there is no pending heartbeat.
 	Version Version
 	// Through is how far the watch had come when a step first saw the answer.
 	Through Version
 }
 
-// State is what an incarnation remembers between steps. The zero value waits.
+// State is what an incarnation keeps between steps. The zero value is Waiting.
 type State struct {
-	// Phase it is in.
+	// Phase of the incarnation.
 	Phase Phase
-	// Acquired is when the request was started that acquired the Lease.
+	// Acquired is when the request that acquired the Lease started.
 	Acquired time.Time
-	// Confirmed is when the last heartbeat was started that is confirmed; zero if none is.
+	// Confirmed is when the last confirmed heartbeat started; zero if none is confirmed.
 	Confirmed time.Time
-	// Pending is the heartbeat that is not confirmed yet. No other one is sent before it is.
+	// Pending is the heartbeat that is not confirmed yet. No other is sent before it is.
 	Pending Beat
-	// Sent is when the last heartbeat was started, answered or not.
+	// Sent is when the last heartbeat started, answered or not.
 	Sent time.Time
-	// NotBefore is when the next request may be sent, after a failed one.
+	// NotBefore is when the next request may be sent after a failed one.
 	NotBefore time.Time
 }
 
-// right returns what the incarnation may do.
+// right returns the incarnation's right.
 func (s State) right(timing Timing) Right {
 	if s.Phase != Live || s.Confirmed.IsZero() {
 		return Right{}
@@ -78,7 +78,7 @@ func (s State) right(timing Timing) Right {
 	return Right{Until: s.Confirmed.Add(timing.RenewDeadline)}
 }
 
-// Deadline is when the incarnation ends if no heartbeat is confirmed before.
+// Deadline returns when the incarnation ends unless a heartbeat is confirmed before.
 func (s State) Deadline(timing Timing) time.Time {
 	if s.Confirmed.IsZero() {
 		return s.Acquired.Add(timing.RenewDeadline)
@@ -86,8 +86,8 @@ func (s State) Deadline(timing Timing) time.Time {
 	return s.Confirmed.Add(timing.RenewDeadline)
 }
 
-// Beaten returns the state after a Create, Acquire or Renew that was started at start was answered
-// at now, and gave the Lease this version.
+// Beaten returns the state after a Create, Acquire or Renew that started at start succeeded at now
+// and gave the Lease this version.
 func (s State) Beaten(start, now time.Time, version Version) State {
 	switch s.Phase {
 	case Over:
@@ -99,14 +99,14 @@ func (s State) Beaten(start, now time.Time, version Version) State {
 	return s
 }
 
-// Done returns the state after a Read or Release was answered.
+// Done returns the state after a Read or Release succeeded.
 func (s State) Done() State {
 	s.NotBefore = time.Time{}
 	return s
 }
 
-// Failed returns the state after a request that was started at start failed, or got no answer.
-// After a conflict the caller reads the Lease again, and the next request may follow at once.
+// Failed returns the state after a request that started at start failed or got no answer. After a
+// conflict the caller reads the Lease again, and the next request may follow at once.
 func (s State) Failed(start time.Time, conflict bool, timing Timing) State {
 	s.NotBefore = start
 	if !conflict {
@@ -115,13 +115,13 @@ func (s State) Failed(start time.Time, conflict bool, timing Timing) State {
 	return s
 }
 
-// Right is what an incarnation may do: use its claims, until a moment by its own clock. The zero
+// Right is an incarnation's right to use its claims, until a moment by its own clock. The zero
 // value is no right.
 type Right struct {
-	// Until is when it ends unless a heartbeat is confirmed before.
+	// Until is when the right ends unless a heartbeat is confirmed before.
 	Until time.Time
 }
 
-// Valid reports whether a write may start at now, a reading of the process's clock taken for this
-// question, provided that the claim is held.
+// Valid reports whether a write under a held claim may start at now, which must be a fresh reading
+// of the process's clock.
 func (r Right) Valid(now time.Time) bool { return now.Before(r.Until) }

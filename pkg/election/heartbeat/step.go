@@ -13,7 +13,7 @@ type Input struct {
 	Now time.Time
 	// Want is false once the member leaves.
 	Want bool
-	// Member is what is known of the member's own Lease.
+	// Member is what is known about the member's own Lease.
 	Member MemberView
 	// Through is the version up to which all writes to Leases of members and shards are known.
 	Through Version
@@ -23,18 +23,18 @@ type Input struct {
 	Timing Timing
 	// Busy is set while a request is under way.
 	Busy bool
-	// Turned is when those loops last came round without which the member does no work: the
-	// earliest, if they are several.
+	// Turned is when the loops without which the member does no work last iterated: the earliest of
+	// those times.
 	Turned time.Time
 	// Holding is set while any claim is held, or work of a claim has not returned.
 	Holding bool
-	// Named are the incarnations of this member that the shards' Leases name, as far as they are
-	// known. The order does not matter.
+	// Named are the incarnations of this member that the known shards' Leases name. The order does
+	// not matter.
 	Named []string
 	// Foreign is set while a live member follows another protocol, see MemberView.Foreign.
 	Foreign bool
-	// Spread, in [0, 1), chooses when within the allowed time the member reads all Leases. It
-	// differs between members, so that after an outage they do not read all at once.
+	// Spread, in [0, 1), selects when within the allowed time the member reads all Leases. It
+	// differs between members, so that they do not all read at once after an outage.
 	Spread float64
 }
 
@@ -42,29 +42,29 @@ type Input struct {
 type Output struct {
 	// Action to carry out.
 	Action Action
-	// State to remember.
+	// State to keep.
 	State State
 	// Right of the incarnation from now on.
 	Right Right
 	// Member is what to write, for Create, Acquire, Renew and Release.
 	Member MemberRecord
-	// Reason of an End, or of waiting for something out of the ordinary.
+	// Reason of an End, or of an unusual wait.
 	Reason Reason
-	// Wake is when to look again if nothing changes before; zero means only then.
+	// Wake is when to step again even if nothing changes; zero means only on a change.
 	Wake time.Time
-	// Settled is set when there is nothing left to do for this incarnation.
+	// Settled is set when this incarnation has nothing left to do.
 	Settled bool
 }
 
 // Step decides what the heartbeat does next. It is pure. After any action but Wait, step again at
-// once; a request is under way then, and Busy.
+// once; while a request is under way, set Busy.
 //
-// The first row that applies is taken. "ended" are the incarnations that the Lease lists as ended;
-// a heartbeat is pending from its answer until Through has come to its version; deadline is
-// RenewDeadline after the start of the last confirmed heartbeat, or after that of the acquisition
-// if none is. The watch hangs while Through stays what it was at the answer. Soon is when 2/5 of
-// RenewDeadline are left until the deadline and, of what was left at the answer, a third to two
-// thirds, as Spread has it, are over. Requests wait while Busy and until NotBefore.
+// The first row that applies is taken. "ended" means listed as ended on the Lease. A heartbeat is
+// pending from its answer until Through reaches its version. The deadline is RenewDeadline after
+// the start of the last confirmed heartbeat, or of the acquisition if none is confirmed. The watch
+// hangs while Through stays what it was at the answer. "soon" means that 2/5 of RenewDeadline or
+// less is left until the deadline, and that of the time left at the answer a third to two thirds,
+// by Spread, has passed. Requests wait while Busy and until NotBefore.
 //
 //	Phase    Condition                                              Action     Next
 //	Waiting  !Want                                                  End        Over
@@ -81,13 +81,13 @@ type Output struct {
 //	Live     absent                                                 Create     Live
 //	Live     pending for RetryPeriod and the watch hangs, or soon   Read       Live
 //	Live     pending, or RetryPeriod not over since the last one    Wait       Live
-//	Live     loops not come round since the last one was sent       Wait       Live
+//	Live     loops not iterated since the last one was sent         Wait       Live
 //	Live     otherwise                                              Renew      Live
 //	Over     nothing held, holder self, self not ended              Release    Over; lists self as ended
 //	Over     otherwise                                              Wait       Over
 //
-// Renew and Acquire drop from the list whoever is named by no shard's Lease, if all that was
-// written up to the Lease's version is known.
+// Renew and Acquire drop from the list the incarnations that no shard's Lease names, provided that
+// everything written up to the Lease's version is known.
 func Step(in Input) Output {
 	switch in.State.Phase {
 	case Waiting:
@@ -147,7 +147,7 @@ func (in Input) live() Output {
 			in.State.Pending.Through = in.Through
 		}
 		if in.Through == in.State.Pending.Through {
-			// The watch hangs. One that is behind is not helped by members that read everything.
+			// The watch hangs. Reading everything would not help a watch that is only delayed.
 			read = earlier(read, s.Pending.Answered.Add(in.Timing.RetryPeriod))
 		}
 		return in.bounded(in.request(Read, read))
@@ -163,8 +163,9 @@ func (in Input) live() Output {
 	}
 }
 
-// soon is when all Leases must be read: what is stored already must not be lost for want of time.
-// After an outage all members are late, and the watch, which costs less, is about to be back.
+// soon returns when the member must read all Leases, so that a stored heartbeat is confirmed in
+// time. Not earlier: after an outage all members are late, and the watch, which costs less, is
+// about to be back.
 func (in Input) soon() time.Time {
 	deadline, answered := in.State.Deadline(in.Timing), in.State.Pending.Answered
 	left := float64(deadline.Sub(answered))
@@ -174,7 +175,7 @@ func (in Input) soon() time.Time {
 // confirm returns the state after the pending heartbeat was confirmed, if it is.
 func (in Input) confirm() State {
 	s := in.State
-	// What is late is not counted: a right never comes back to life.
+	// A late confirmation does not count: a right never revives.
 	if s.Pending.Version != 0 && s.Pending.Version <= in.Through && in.Now.Before(s.Deadline(in.Timing)) {
 		s.Confirmed, s.Pending = s.Pending.Start, Beat{}
 	}
@@ -191,7 +192,7 @@ func (in Input) over() Output {
 	return Output{State: in.State, Settled: !in.Busy && !in.Holding}
 }
 
-// keep returns which of the ended incarnations are listed on: those that a shard's Lease may name.
+// keep returns the ended incarnations to keep on the list: those that a shard's Lease may name.
 func (in Input) keep() []string {
 	if in.Through < in.Member.Version {
 		return in.Member.Ended
@@ -205,7 +206,7 @@ func (in Input) keep() []string {
 	return kept
 }
 
-// beat asks for a heartbeat that lists these incarnations as ended.
+// beat returns a heartbeat that lists these incarnations as ended.
 func (in Input) beat(action Action, ended []string) Output {
 	out := in.request(action, time.Time{})
 	if out.Action != Wait {
@@ -218,7 +219,7 @@ func (in Input) beat(action Action, ended []string) Output {
 	return out
 }
 
-// request asks for a request, or for waiting until one may be sent.
+// request returns the action, or a wait until a request may be sent.
 func (in Input) request(action Action, at time.Time) Output {
 	out := Output{State: in.State, Right: in.State.right(in.Timing)}
 	if may, wake := allowed(in.Busy, in.Now, later(at, in.State.NotBefore)); may {
@@ -229,8 +230,8 @@ func (in Input) request(action Action, at time.Time) Output {
 	return out
 }
 
-// allowed reports whether a request may be sent that is not to be sent before at, and else when to
-// look again; zero if the answer that is waited for wakes.
+// allowed reports whether a request that must not be sent before at may be sent now, or else when
+// to step again; zero while busy, because the answer wakes the loop.
 func allowed(busy bool, now, at time.Time) (may bool, wake time.Time) {
 	switch {
 	case busy:
@@ -256,7 +257,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// bounded has a live incarnation look again at its deadline.
+// bounded makes a live incarnation step again at its deadline at the latest.
 func (in Input) bounded(out Output) Output {
 	out.Right = in.State.right(in.Timing)
 	if deadline := in.State.Deadline(in.Timing); out.Wake.IsZero() || out.Wake.After(deadline) {

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// at is a moment, in seconds after epoch, to a tenth.
+// at returns a time, in seconds after epoch, rounded to a tenth.
 func at(seconds float64) time.Time {
 	return epoch.Add(time.Duration(math.Round(seconds*10)) * 100 * time.Millisecond)
 }
 
 var defaultTiming = Timing{LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second}
 
-// lease is a_1's Lease at version 7, renewed at 0.
+// lease returns a_1's Lease at version 7, renewed at 0.
 func lease(change func(*MemberView)) MemberView {
 	v := MemberView{
 		MemberRecord: MemberRecord{Version: 7, UID: "u", Holder: "a_1", Beat: 1, Duration: 15 * time.Second, Protocol: Protocol},
@@ -26,10 +26,10 @@ func lease(change func(*MemberView)) MemberView {
 	return v
 }
 
-// live is a_1 with a heartbeat at 0 that is confirmed.
+// live is the state of a_1 with a confirmed heartbeat at 0.
 var live = State{Phase: Live, Acquired: at(-60), Confirmed: at(0), Sent: at(0)}
 
-// TestStep goes through the table in the comment of Step, row by row.
+// TestStep covers the table in Step's comment, row by row.
 func TestStep(t *testing.T) {
 	ended := func(who ...string) func(*MemberView) { return func(v *MemberView) { v.Ended = who } }
 	holder := func(who string) func(*MemberView) { return func(v *MemberView) { v.Holder = who } }
@@ -41,10 +41,10 @@ func TestStep(t *testing.T) {
 	first := State{Phase: Live, Acquired: at(0), Sent: at(0), Pending: Beat{Start: at(0), Answered: at(0.1), Version: 7}}
 	tests := []struct {
 		name string
-		in   Input // Self, Timing and Want are filled in, Turned is Now if it is zero
+		in   Input // Self, Timing and Want are filled in; zero Now is at(0), and zero Turned is Now
 		left bool  // !Want
 		want Action
-		// what else is wanted, where it matters
+		// further expectations, where they matter
 		phase  Phase
 		reason Reason
 		ended  []string
@@ -79,10 +79,10 @@ func TestStep(t *testing.T) {
 		{name: "pending", in: Input{State: pending, Member: lease(nil), Now: at(4), Through: 8}, want: Wait, phase: Live, until: at(10), wake: at(4.1)},
 		{name: "pending for long", in: Input{State: pending, Member: lease(nil), Now: at(4.1), Through: 8}, want: Read, phase: Live, until: at(10)},
 		{name: "pending near the deadline", in: Input{State: State{Phase: Live, Confirmed: at(0), Sent: at(5.5), Pending: Beat{Start: at(5.5), Answered: at(5.9), Version: 9}}, Member: lease(nil), Now: at(7.3), Through: 8, Turned: at(6)}, want: Read, phase: Live, until: at(10)},
-		{name: "the watch is behind", in: Input{State: State{Phase: Live, Confirmed: at(0), Sent: at(2), Pending: Beat{Start: at(2), Answered: at(2.1), Version: 9, Through: 7}}, Member: lease(nil), Now: at(5.9), Through: 8}, want: Wait, phase: Live, until: at(10), wake: at(6)},
-		{name: "the watch is far behind", in: Input{State: State{Phase: Live, Confirmed: at(0), Sent: at(2), Pending: Beat{Start: at(2), Answered: at(2.1), Version: 9, Through: 7}}, Member: lease(nil), Now: at(6), Through: 8}, want: Read, phase: Live, until: at(10)},
+		{name: "the watch lags", in: Input{State: State{Phase: Live, Confirmed: at(0), Sent: at(2), Pending: Beat{Start: at(2), Answered: at(2.1), Version: 9, Through: 7}}, Member: lease(nil), Now: at(5.9), Through: 8}, want: Wait, phase: Live, until: at(10), wake: at(6)},
+		{name: "the watch lags for long", in: Input{State: State{Phase: Live, Confirmed: at(0), Sent: at(2), Pending: Beat{Start: at(2), Answered: at(2.1), Version: 9, Through: 7}}, Member: lease(nil), Now: at(6), Through: 8}, want: Read, phase: Live, until: at(10)},
 		{name: "the watch hangs", in: Input{State: State{Phase: Live, Confirmed: at(0), Sent: at(2), Pending: Beat{Start: at(2), Answered: at(2.1), Version: 9, Through: 7}}, Member: lease(nil), Now: at(4.1), Through: 7}, want: Read, phase: Live, until: at(10)},
-		{name: "answered late, no time to lose yet", in: Input{State: State{Phase: Live, Confirmed: at(0), Sent: at(6.9), Pending: Beat{Start: at(6.9), Answered: at(7), Version: 9}}, Member: lease(nil), Now: at(7.9), Through: 8, Turned: at(7), Spread: 0}, want: Wait, phase: Live, until: at(10), wake: at(8)},
+		{name: "answered late, no read due yet", in: Input{State: State{Phase: Live, Confirmed: at(0), Sent: at(6.9), Pending: Beat{Start: at(6.9), Answered: at(7), Version: 9}}, Member: lease(nil), Now: at(7.9), Through: 8, Turned: at(7), Spread: 0}, want: Wait, phase: Live, until: at(10), wake: at(8)},
 		{name: "answered late, the first to read", in: Input{State: State{Phase: Live, Confirmed: at(0), Sent: at(6.9), Pending: Beat{Start: at(6.9), Answered: at(7), Version: 9}}, Member: lease(nil), Now: at(8), Through: 8, Turned: at(7), Spread: 0}, want: Read, phase: Live, until: at(10)},
 		{name: "answered late, not the first to read", in: Input{State: State{Phase: Live, Confirmed: at(0), Sent: at(6.9), Pending: Beat{Start: at(6.9), Answered: at(7), Version: 9}}, Member: lease(nil), Now: at(8.4), Through: 8, Turned: at(7), Spread: 0.5}, want: Wait, phase: Live, until: at(10), wake: at(8.5)},
 		{name: "answered late, one of the last to read", in: Input{State: State{Phase: Live, Confirmed: at(0), Sent: at(6.9), Pending: Beat{Start: at(6.9), Answered: at(7), Version: 9}}, Member: lease(nil), Now: at(8.95), Through: 8, Turned: at(7), Spread: 0.95}, want: Read, phase: Live, until: at(10)},
@@ -124,7 +124,7 @@ func TestStep(t *testing.T) {
 	}
 }
 
-// checkWritten holds what a step would write.
+// checkWritten checks what a step would write.
 func checkWritten(t *testing.T, in Input, out Output, ended []string) {
 	t.Helper()
 	want := MemberRecord{Version: 7, UID: "u", Holder: "a_1", Beat: in.Now.UnixMicro(), Ended: ended, Duration: 15 * time.Second, Protocol: Protocol}
@@ -142,8 +142,8 @@ func checkWritten(t *testing.T, in Input, out Output, ended []string) {
 	}
 }
 
-// TestLateAnswersCountForNothing holds that a right does not come back to life.
-func TestLateAnswersCountForNothing(t *testing.T) {
+// TestLateAnswersDoNotCount checks that a right never revives.
+func TestLateAnswersDoNotCount(t *testing.T) {
 	over := State{Phase: Over}
 	if got := over.Beaten(at(1), at(2), 9); !reflect.DeepEqual(got, over) {
 		t.Errorf("after the end: %+v", got)
@@ -155,7 +155,7 @@ func TestLateAnswersCountForNothing(t *testing.T) {
 	}
 }
 
-// TestClaimStep goes through the table in the comment of ClaimStep, row by row.
+// TestClaimStep covers the table in ClaimStep's comment, row by row.
 func TestClaimStep(t *testing.T) {
 	shard := func(holder string, term int32, released bool) ShardView {
 		return ShardView{ShardRecord: ShardRecord{Version: 3, UID: "s", Holder: holder, Term: term, Released: released}, Exists: true, Seen: at(-100), HighTerm: term}
@@ -171,7 +171,7 @@ func TestClaimStep(t *testing.T) {
 	tests := []struct {
 		name   string
 		in     ClaimInput
-		leave  bool // else it is wanted, unless it is to be kept
+		leave  bool // Leave; with neither leave nor keep, Want
 		keep   bool
 		want   ClaimAction
 		phase  ClaimPhase
@@ -229,7 +229,7 @@ func TestClaimStep(t *testing.T) {
 				t.Fatalf("%v, %v, %q, want %v, %v, %q", out.Action, out.State.Phase, out.Reason, tc.want, tc.phase, tc.reason)
 			}
 			if out.Shard.Term != tc.term || out.Action == ClaimAcquire && (out.Shard.Version != 3 || out.State.Asked != tc.term) {
-				t.Errorf("writes %+v and remembers %d, want term %d", out.Shard, out.State.Asked, tc.term)
+				t.Errorf("writes %+v with Asked %d, want term %d", out.Shard, out.State.Asked, tc.term)
 			}
 			if out.Action == ClaimWait && !out.Wake.Equal(tc.wake) {
 				t.Errorf("wakes at %v, want %v", out.Wake, tc.wake)
@@ -238,7 +238,7 @@ func TestClaimStep(t *testing.T) {
 	}
 }
 
-// TestJudgeStep goes through the table in the comment of JudgeStep, row by row.
+// TestJudgeStep covers the table in JudgeStep's comment, row by row.
 func TestJudgeStep(t *testing.T) {
 	b := func(change func(*MemberView)) MemberView {
 		v := lease(func(v *MemberView) { v.Holder = "b_1" })
@@ -290,7 +290,7 @@ func TestJudgeStep(t *testing.T) {
 	}
 }
 
-// checkJudged holds what a judge would write.
+// checkJudged checks what a judge would write.
 func checkJudged(t *testing.T, in JudgeInput, out JudgeOutput) {
 	t.Helper()
 	switch out.Action {
@@ -309,35 +309,36 @@ func checkJudged(t *testing.T, in JudgeInput, out JudgeOutput) {
 	}
 }
 
-// TestKnowledgeNeverGoesBack holds that older news change nothing, and which are a sign of life.
+// TestKnowledgeNeverGoesBack checks that older versions change nothing, and which changes count as
+// a heartbeat.
 func TestKnowledgeNeverGoesBack(t *testing.T) {
 	v := lease(nil)
 	if got := v.Saw(MemberRecord{Version: 7, Holder: "x"}, at(1)); !reflect.DeepEqual(got, v) {
-		t.Errorf("took in the same version: %+v", got)
+		t.Errorf("recorded the same version: %+v", got)
 	}
 	if got := v.Gone(7, at(1)); !reflect.DeepEqual(got, v) {
-		t.Errorf("took in an old deletion: %+v", got)
+		t.Errorf("recorded an old deletion: %+v", got)
 	}
 	drained := v.MemberRecord
 	drained.Version = 8
 	if got := v.Saw(drained, at(1)); !got.Seen.Equal(v.Seen) {
-		t.Error("a change that is no heartbeat counts as a sign of life")
+		t.Error("a change that is not a heartbeat counts as one")
 	}
 	again := drained
 	again.UID = "another"
 	if got := v.Saw(again, at(1)); !got.Seen.Equal(at(1)) || !got.HolderSeen.Equal(at(1)) {
-		t.Error("a Lease that was created anew counts as the one before")
+		t.Error("a recreated Lease counts as the deleted one")
 	}
 	shard := ShardView{}.Saw(ShardRecord{Version: 3, Term: 4}, at(0)).Gone(5, at(1))
 	if shard.HighTerm != 4 || shard.Exists || !shard.Seen.Equal(at(1)) {
 		t.Errorf("after a deletion: %+v", shard)
 	}
 	if got := shard.Saw(ShardRecord{Version: 4, Term: 9}, at(2)); !reflect.DeepEqual(got, shard) {
-		t.Errorf("took in what was before the deletion: %+v", got)
+		t.Errorf("recorded a version from before the deletion: %+v", got)
 	}
 }
 
-// TestForeign holds whom a member refuses to join.
+// TestForeign checks which members' fleet a member refuses to join.
 func TestForeign(t *testing.T) {
 	old := lease(func(v *MemberView) { v.Protocol = 1 })
 	for name, tc := range map[string]struct {
@@ -345,11 +346,11 @@ func TestForeign(t *testing.T) {
 		now  time.Time
 		want bool
 	}{
-		"another protocol":         {old, at(14.9), true},
-		"another one, long silent": {old, at(15), false},
-		"released by another one":  {lease(func(v *MemberView) { v.Protocol, v.Holder = 1, "" }), at(0), false},
-		"the same protocol":        {lease(nil), at(0), false},
-		"absent":                   {old.Gone(9, at(0)), at(0), false},
+		"another protocol":           {old, at(14.9), true},
+		"another protocol, expired":  {old, at(15), false},
+		"another protocol, released": {lease(func(v *MemberView) { v.Protocol, v.Holder = 1, "" }), at(0), false},
+		"the same protocol":          {lease(nil), at(0), false},
+		"absent":                     {old.Gone(9, at(0)), at(0), false},
 	} {
 		if got := tc.view.Foreign(tc.now, 15*time.Second); got != tc.want {
 			t.Errorf("%s: %v", name, got)

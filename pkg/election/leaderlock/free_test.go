@@ -8,21 +8,21 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// TestFreeSince has the Lease name the fleet in term 5 from second 20 on.
+// TestFreeSince covers freeSince for a Lease that names the fleet, in term 5, from second 20 on.
 func TestFreeSince(t *testing.T) {
 	held := lockSeen(lockSelf, 5, 20)
 	for name, tc := range map[string]struct {
 		before election.Observation
 		want   int
 	}{
-		"nothing was known":                          {election.Observation{}, 20},
-		"it was absent":                              {lockAbsent(3, 4), 3},
-		"it was absent, and others came and went":    {lockAbsent(3, 2), 20},
-		"it was released":                            {lockSeen("", 4, 19), 19},
-		"it was released, and taken, and released":   {lockSeen("", 3, 2), 20},
-		"its holder died":                            {lockSeen("stock-a", 4, 5), 5},
-		"its holder died long ago, another one came": {lockSeen("stock-a", 3, 5), 20},
-		"its holder was alive a moment ago":          {lockSeen("stock-a", 4, 6), 20},
+		"nothing was known":                     {election.Observation{}, 20},
+		"it was absent":                         {lockAbsent(3, 4), 3},
+		"it was absent, others held it since":   {lockAbsent(3, 2), 20},
+		"it was released":                       {lockSeen("", 4, 19), 19},
+		"it was released, others held it since": {lockSeen("", 3, 2), 20},
+		"its holder died":                       {lockSeen("stock-a", 4, 5), 5},
+		"its holder died, others held it since": {lockSeen("stock-a", 3, 5), 20},
+		"its holder was alive a moment ago":     {lockSeen("stock-a", 4, 6), 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, want := freeSince(tc.before, held, 15*s), lockEpoch.Add(time.Duration(tc.want)*s); !got.Equal(want) {
@@ -32,27 +32,27 @@ func TestFreeSince(t *testing.T) {
 	}
 }
 
-// Every member knows since when the Lease has been free, also one that did not acquire it.
+// Every member knows since when the Lease has been free, even one that did not acquire it.
 func TestLeaderLockFreeSince(t *testing.T) {
 	for name, tc := range map[string]struct {
-		prepare, free func(w *world)
-		// since is how long after the beginning the Lease has been free.
+		prepare, free func(h *harness)
+		// since is when the Lease became free, after the beginning.
 		since time.Duration
 	}{
-		"absent":   {func(*world) {}, func(*world) {}, 0},
-		"released": {func(w *world) { w.put("stock-a", 4) }, func(w *world) { w.nameHolder("") }, 10*s + 5*time.Millisecond},
-		"expired":  {func(w *world) { w.put("stock-a", 4) }, func(*world) {}, 0},
+		"absent":   {func(*harness) {}, func(*harness) {}, 0},
+		"released": {func(h *harness) { h.put("stock-a", 4) }, func(h *harness) { h.nameHolder("") }, 10*s + 5*time.Millisecond},
+		"expired":  {func(h *harness) { h.put("stock-a", 4) }, func(*harness) {}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				tc.prepare(w)
-				a, b := w.leaderLock("a", quietly), w.leaderLock("b", quietly)
-				w.sleep(10 * s)
-				tc.free(w)
-				w.sleep(10 * s)
+			inBubble(t, func(t *testing.T, h *harness) {
+				tc.prepare(h)
+				a, b := h.leaderLock("a", quietly), h.leaderLock("b", quietly)
+				h.sleep(10 * s)
+				tc.free(h)
+				h.sleep(10 * s)
 				for _, g := range []*lockNode{a, b} {
 					g.expectHeld(true, true, false)
-					if since := g.lock.FreeSince().Sub(w.begin); (since - tc.since).Abs() > 10*time.Millisecond {
+					if since := g.lock.FreeSince().Sub(h.begin); (since - tc.since).Abs() > 10*time.Millisecond {
 						t.Errorf("%s: free since %v, want %v", g.name, since, tc.since)
 					}
 				}
@@ -61,29 +61,29 @@ func TestLeaderLockFreeSince(t *testing.T) {
 	}
 }
 
-// nameHolder names another holder in the leader lock's Lease.
-func (w *world) nameHolder(holder string) {
-	w.store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = holder })
+// nameHolder writes a holder into the leader lock's Lease.
+func (h *harness) nameHolder(holder string) {
+	h.store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = holder })
 }
 
 // An API server that coordinates elections writes spec.strategy and spec.preferredHolder on a Lease
-// that the fleet holds. The right goes on, and what it wrote stays.
+// that the fleet holds. The right continues, and members leave these fields as they are.
 func TestLeaderLockWithPreferredHolder(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.put("", 4)
-		a, b := w.leaderLock("a", quietly), w.leaderLock("b", quietly)
-		w.sleep(20 * s)
-		w.store.Tamper(lockName, func(l *coordinationv1.Lease) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.put("", 4)
+		a, b := h.leaderLock("a", quietly), h.leaderLock("b", quietly)
+		h.sleep(20 * s)
+		h.store.Tamper(lockName, func(l *coordinationv1.Lease) {
 			strategy, preferred := coordinationv1.OldestEmulationVersion, "stock-a"
 			l.Spec.Strategy, l.Spec.PreferredHolder = &strategy, &preferred
 		})
 		for range 600 {
-			w.sleep(100 * time.Millisecond)
+			h.sleep(100 * time.Millisecond)
 			a.expectHeld(true, true, false)
 			b.expectHeld(true, true, false)
 		}
-		w.expectRecord(lockSelf, 5)
-		if spec := w.store.Get(lockName).Spec; spec.PreferredHolder == nil || *spec.PreferredHolder != "stock-a" || spec.Strategy == nil {
+		h.expectRecord(lockSelf, 5)
+		if spec := h.store.Get(lockName).Spec; spec.PreferredHolder == nil || *spec.PreferredHolder != "stock-a" || spec.Strategy == nil {
 			t.Errorf("strategy %v, preferredHolder %v", spec.Strategy, spec.PreferredHolder)
 		}
 	})

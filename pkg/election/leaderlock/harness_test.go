@@ -21,41 +21,41 @@ import (
 
 const s = time.Second
 
-// world is one synctest bubble with a Lease store and a transcript.
-type world struct {
+// harness is one synctest bubble with a Lease store and a transcript.
+type harness struct {
 	t     *testing.T
 	store *leasetest.Store
 	begin time.Time
 	leasetest.Transcript
 }
 
-// inWorld runs test in a bubble. The bubble fails the test if a goroutine is left behind.
-func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
+// inBubble runs test in a bubble. The bubble fails the test if a goroutine is left behind.
+func inBubble(t *testing.T, test func(t *testing.T, h *harness)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, store: leasetest.NewStore(), begin: time.Now(), Transcript: leasetest.Transcript{Begin: time.Now()}}
-		t.Cleanup(w.store.Wait)
-		test(t, w)
+		h := &harness{t: t, store: leasetest.NewStore(), begin: time.Now(), Transcript: leasetest.Transcript{Begin: time.Now()}}
+		t.Cleanup(h.store.Wait)
+		test(t, h)
 	})
 }
 
-// sleep lets d of virtual time pass and everything that is due then happen.
-func (w *world) sleep(d time.Duration) {
+// sleep lets d of virtual time pass, and waits until everything due by then has happened.
+func (h *harness) sleep(d time.Duration) {
 	time.Sleep(d) // virtual
 	synctest.Wait()
 }
 
-// expect compares the transcript since the last call.
-func (w *world) expect(want string) {
-	w.t.Helper()
-	if problem := w.Compare(want); problem != "" {
-		w.t.Error(problem)
+// expect compares the transcript since the last call with want.
+func (h *harness) expect(want string) {
+	h.t.Helper()
+	if problem := h.Compare(want); problem != "" {
+		h.t.Error(problem)
 	}
 }
 
 // lockNode is a process with a leader lock.
 type lockNode struct {
-	*world
+	*harness
 	name     string
 	client   *leasetest.Client // of the leader lock
 	clock    *leasetest.JumpClock
@@ -70,11 +70,11 @@ type lockNode struct {
 	sent map[string]int // requests by verb, while counting
 }
 
-// leaderLock starts a process that keeps lockName. Requests take 10ms, watch events 5ms.
-func (w *world) leaderLock(name string, changes ...func(*lockNode, *Config)) *lockNode {
-	w.t.Helper()
+// leaderLock starts a process with a leader lock on lockName. Requests take 10ms, watch events 5ms.
+func (h *harness) leaderLock(name string, changes ...func(*lockNode, *Config)) *lockNode {
+	h.t.Helper()
 	p := &lockNode{
-		world: w, name: name, client: w.store.Client(name), clock: &leasetest.JumpClock{}, sent: map[string]int{},
+		harness: h, name: name, client: h.store.Client(name), clock: &leasetest.JumpClock{}, sent: map[string]int{},
 		stopped: make(chan struct{}),
 	}
 	p.client.Script(func(verb string) leasetest.Fault {
@@ -83,9 +83,9 @@ func (w *world) leaderLock(name string, changes ...func(*lockNode, *Config)) *lo
 		p.sent[verb]++
 		return leasetest.Fault{Out: 5 * time.Millisecond, Back: 5 * time.Millisecond}
 	})
-	watch := w.store.Client(name)
+	watch := h.store.Client(name)
 	watch.LagWatch(5 * time.Millisecond)
-	p.observer = w.observer(watch, p.clock)
+	p.observer = h.observer(watch, p.clock)
 	cfg := Config{
 		Name: lockName, Identity: lockSelf, Client: p.client, Observer: p.observer, Clock: p.clock, Timing: election.DefaultTiming(),
 		OnEvent: p.event, Jitter: func(d time.Duration) time.Duration { return d },
@@ -95,13 +95,13 @@ func (w *world) leaderLock(name string, changes ...func(*lockNode, *Config)) *lo
 	}
 	var err error
 	if p.lock, err = New(cfg); err != nil {
-		w.t.Fatal(err)
+		h.t.Fatal(err)
 	}
 	p.start()
 	return p
 }
 
-// start runs the leader lock until stop, and the observer longer.
+// start runs the leader lock, and an observer that outlives it, until stop.
 func (p *lockNode) start() {
 	base := klog.NewContext(p.t.Context(), klog.Logger{})
 	ctx, cancel := context.WithCancel(base)
@@ -118,11 +118,11 @@ func (p *lockNode) start() {
 	p.t.Cleanup(func() { p.cancel(); <-p.stopped })
 }
 
-func (w *world) observer(client *leasetest.Client, clock election.Clock) *election.Observer {
-	w.t.Helper()
+func (h *harness) observer(client *leasetest.Client, clock election.Clock) *election.Observer {
+	h.t.Helper()
 	observer, err := election.NewObserver(election.ObserverConfig{Fleet: "f", Extra: []string{lockName}, Client: client, Clock: clock})
 	if err != nil {
-		w.t.Fatal(err)
+		h.t.Fatal(err)
 	}
 	return observer
 }
@@ -136,7 +136,7 @@ func (p *lockNode) stop() {
 
 func (p *lockNode) event(e election.Event) {
 	if p.quiet || e.Type == election.EventRenewed || e.Reason == election.ReasonUnknown {
-		return // Whether anything is known at the first step is chance.
+		return // Whether the first step knows anything is up to the scheduler.
 	}
 	line := fmt.Sprintf("%s %s", p.name, e.Type)
 	if e.Term != 0 {
@@ -161,7 +161,7 @@ func quietly(p *lockNode, _ *Config) { p.quiet = true }
 
 func (p *lockNode) valid() bool { return p.lock.Valid(p.clock.Now()) }
 
-// left is how long the right lasts.
+// left returns how much longer the right lasts.
 func (p *lockNode) left() time.Duration { return p.lock.ValidUntil().Sub(p.clock.Now()) }
 
 func (p *lockNode) expectHeld(held, valid, lost bool) {
@@ -179,21 +179,21 @@ func (p *lockNode) expectLost(reason election.Reason) {
 	}
 }
 
-// put leaves the Lease as a stock leader or an earlier fleet would.
-func (w *world) put(holder string, term int32) {
-	w.store.Put(lease(holder, term))
+// put writes the Lease as a stock leader or an earlier fleet leaves it.
+func (h *harness) put(holder string, term int32) {
+	h.store.Put(lease(holder, term))
 }
 
-func (w *world) record() election.Record { return election.RecordFrom(w.store.Get(lockName)) }
+func (h *harness) record() election.Record { return election.RecordFrom(h.store.Get(lockName)) }
 
-func (w *world) expectRecord(holder string, term int32) {
-	w.t.Helper()
-	if r := w.record(); r.Holder != holder || r.Transitions != term {
-		w.t.Errorf("Lease names %q in term %d, want %q in %d", r.Holder, r.Transitions, holder, term)
+func (h *harness) expectRecord(holder string, term int32) {
+	h.t.Helper()
+	if r := h.record(); r.Holder != holder || r.Transitions != term {
+		h.t.Errorf("Lease names %q in term %d, want %q in %d", r.Holder, r.Transitions, holder, term)
 	}
 }
 
-// lease is the Lease as somebody else may have left it, with stamps that make no sense to this
+// lease returns the Lease as another process may have left it, with timestamps that do not fit this
 // process's clock.
 func lease(holder string, term int32) *coordinationv1.Lease {
 	stamp := metav1.NewMicroTime(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))

@@ -10,46 +10,46 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
-// ErrLost is what Lock.Run returns when the leader lock was held and is no more:
-// somebody else holds it, or it was not seen renewed in time.
+// ErrLost is returned by Lock.Run when a held leader lock is lost: somebody else holds it, or no
+// renewal was seen in time.
 var ErrLost = errors.New("leader lock lost")
 
-// ErrBusy is what Lock.Release returns when the leader lock is not to be released:
-// it was renewed meanwhile, so another member runs, or this process's own Run has not returned.
+// ErrBusy is returned by Lock.Release when the leader lock is in use: it was renewed meanwhile, so
+// another member runs, or this process's own Run has not returned.
 var ErrBusy = errors.New("leader lock is in use")
 
-// EventSuspended says that the Lease of a held leader lock was cleared or deleted, as Reason says.
-// The right is not valid until the Lease names the fleet again.
+// EventSuspended reports that the Lease of a held leader lock was cleared or deleted, as Reason
+// says. The right is not valid until the Lease names the fleet again.
 const EventSuspended election.EventType = "suspended"
 
 // Config configures a Lock. Fields without a default are required.
 type Config struct {
 	// Name of the foreign Lease. The Observer must keep it, see ObserverConfig.Extra.
 	Name string
-	// Identity under which the fleet holds the Lease, the same for all its members and for nobody
-	// else: "<fleet>_fleet".
+	// Identity under which the fleet holds the Lease, shared by all its members and nobody else:
+	// "<fleet>_fleet".
 	Identity string
-	// Client writes Leases of the namespace that the Observer watches. Its reads must be answered
-	// with what is current, as gets without a resourceVersion are.
+	// Client writes Leases of the namespace that the Observer watches. Its reads must be
+	// consistent, as gets without a resourceVersion are.
 	Client election.LeaseWriter
-	// Observer tells what others have written, and is told what this leader lock has read and
-	// written.
+	// Observer provides what others have written, and records what this leader lock reads and
+	// writes.
 	Observer *election.Observer
 	// Clock must be the Observer's.
 	Clock election.Clock
-	// Timing of the leader lock. LeaseDuration is what standbys are told to wait; RenewDeadline how
-	// long the right lasts from a moment before the last renewal; RetryPeriod the longest time
-	// between looks at the Lease, and between the fleet's renewals. If RenewDeadline is less than
-	// about five times RetryPeriod, every member renews by itself.
+	// Timing of the leader lock. LeaseDuration is how long the Lease tells standbys to wait.
+	// RenewDeadline is how long the right lasts from a moment before the last renewal. RetryPeriod
+	// is the longest time between reads of the Lease, and between the fleet's renewals. If
+	// RenewDeadline is less than about five times RetryPeriod, every member renews by itself.
 	Timing election.Timing
 	// OnEvent is called for every event, in order, from the goroutine of Run: EventWaiting,
 	// EventAcquired when the right begins, EventRenewed when it is extended, EventSuspended,
 	// EventEnded, EventConflict and EventFailed. A read counts as Renew. It must not block.
 	// Default: none.
 	OnEvent func(election.Event)
-	// Jitter lengthens the pause after a failed request, and the time until the next read from
-	// RetryPeriod/1.2 on, so that members do not do the same thing at the same time. Default: by up
-	// to a fifth, at random.
+	// Jitter lengthens the pause after a failed request, and the time until the next read, which
+	// starts from RetryPeriod/1.2, so that members do not act at the same time. Default: by up to a
+	// fifth, at random.
 	Jitter func(time.Duration) time.Duration
 }
 
@@ -72,13 +72,13 @@ func (cfg Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Lock holds a foreign Lease together with the other members of the fleet: that of the stock
-// controller manager's leader election, so that replicas of it that are left running stay standbys.
-// While the leader lock is valid, nobody who takes part in that election as client-go does believes
-// to be its leader. The package comment has the argument.
+// Lock holds somebody else's Lease together with the other members of the fleet: for example that
+// of the stock controller manager's leader election, so that stock replicas still running stay
+// standbys. While the leader lock is valid, no client-go elector for that Lease believes that it
+// leads. The package comment has the argument.
 //
-// A leader lock serves for one hold: once lost, make a new one. Run must be called once; the other
-// methods are safe for concurrent use at any time.
+// A Lock serves one hold: once lost, make a new one. Call Run once; the other methods are safe for
+// concurrent use at any time.
 //
 //	          the fleet is seen to hold the Lease           renew deadline, or another holder or term
 //	(waiting) ───────────────────────────────────▶ (held) ───────────────────────────────────────────▶ (lost)
@@ -91,13 +91,12 @@ type Lock struct {
 	lost chan struct{}
 
 	mu         sync.Mutex
-	validUntil time.Time // zero if there is no right now
+	validUntil time.Time // zero while there is no right
 	freeSince  time.Time // set when held is closed
 	running    bool
 }
 
-// New returns a leader lock that is not held. The error names every field that is out of
-// bounds.
+// New returns a leader lock that is not held. The error names every invalid field.
 func New(cfg Config) (*Lock, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -111,40 +110,40 @@ func New(cfg Config) (*Lock, error) {
 	return &Lock{cfg: cfg, held: make(chan struct{}), lost: make(chan struct{})}, nil
 }
 
-// Held is closed once the leader lock is held for the first time: from then on the process may
-// claim shards, until Lost.
+// Held returns a channel that is closed once the leader lock is held: the process may claim shards
+// from then on, until Lost.
 func (l *Lock) Held() <-chan struct{} { return l.held }
 
-// Lost is closed when the leader lock was held and the right has ended, other than by the end of
-// Run's ctx. All claims of the process must end. It may come late if the process was suspended: ask
-// Valid before each write.
+// Lost returns a channel that is closed when the leader lock is lost, other than by the end of
+// Run's ctx. All claims of the process must then end. It may be closed late if the process was
+// suspended: call Valid before each write.
 func (l *Lock) Lost() <-chan struct{} { return l.lost }
 
-// Valid reports whether the right is held at now, a reading of the fleet's Clock taken for this
-// question. It may be false for some time, and true again, while the Lease was cleared or deleted
-// by somebody; after Lost, and after Run, it stays false.
+// Valid reports whether the right is held at now, which must be a fresh reading of the fleet's
+// Clock. After somebody cleared or deleted the Lease it may be false for some time, then true
+// again. After Lost and after Run it stays false.
 func (l *Lock) Valid(now time.Time) bool {
 	return now.Before(l.ValidUntil())
 }
 
 // ValidUntil returns when the right ends unless a renewal moves it: no write may start from then
-// on. It is zero if there is no right now.
+// on. It is zero while there is no right.
 func (l *Lock) ValidUntil() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.validUntil
 }
 
-// Holder returns who holds the Lease as last seen: the leader lock's Identity, somebody else, or
-// nobody. It is for people; ask Valid.
+// Holder returns the Lease's holder as last seen: the leader lock's Identity, somebody else, or
+// nobody. It is for people; decisions use Valid.
 func (l *Lock) Holder() string {
 	return l.cfg.Observer.Get(l.cfg.Name).Holder
 }
 
 // FreeSince returns a time, by Clock, since which this process knows that nobody but the fleet has
-// kept the Lease: the last sign of life of a holder whose Lease expired, or when the Lease was seen
-// to be absent or without a holder, or at the latest when it was first seen to name the fleet. It
-// is zero before Held is closed.
+// kept the Lease. That is the last sign of life of a holder whose Lease expired, or when the Lease
+// was seen absent or without a holder, or at the latest when it was first seen to name the fleet.
+// It is zero before Held is closed.
 func (l *Lock) FreeSince() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()

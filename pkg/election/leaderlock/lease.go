@@ -10,7 +10,7 @@ import (
 )
 
 // leaseNaming returns a copy of lease, or a new Lease if it is nil, that names self as its holder
-// for term. Nothing but what an election is about is written: the Lease belongs to somebody else.
+// for term. It changes only the fields of an election: the Lease belongs to somebody else.
 func leaseNaming(
 	lease *coordinationv1.Lease, name, self string, term term, duration time.Duration, stamp time.Time,
 ) *coordinationv1.Lease {
@@ -20,7 +20,7 @@ func leaseNaming(
 	}
 	out.Spec.HolderIdentity = &self
 	out.Spec.LeaseTransitions = &term.transitions
-	// Rounded up: the Lease must never promise others less than its holder counts on.
+	// Rounded up: the Lease must never declare less than its holder relies on.
 	out.Spec.LeaseDurationSeconds = ptr.To(int32(math.Ceil(duration.Seconds())))
 	out.Spec.RenewTime = ptr.To(metav1.NewMicroTime(stamp))
 	out.Spec.AcquireTime = nil
@@ -30,12 +30,12 @@ func leaseNaming(
 	return out
 }
 
-// stampAfter returns the renewTime to write at now: a later second than last, the one before.
-// client-go's elector does not see a renewal that leaves the second as it was, and members whose
-// clocks differ might write the same one for a while.
+// stampAfter returns the renewTime to write at now, in a later second than last, the previous one.
+// client-go's elector does not see a renewal within the same second, and members whose clocks
+// differ might otherwise write the same second for a while.
 func stampAfter(last, now time.Time) time.Time {
 	next := last.Truncate(time.Second).Add(time.Second)
-	if next.After(now) && next.Year() <= 9999 { // The last year that a Lease can have.
+	if next.After(now) && next.Year() <= 9999 { // 9999 is the last year that a Lease can have.
 		return next
 	}
 	return now

@@ -13,13 +13,12 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
-// conflicts is how many conflicts in a row are followed by a pause. The first are usual when
-// members start together, and the read after the second tells that another member has renewed.
+// conflicts is after how many conflicts in a row a pause follows. The first few are normal when
+// members start together, and the read after the second shows that another member has renewed.
 const conflicts = 4
 
-// heldFailures divides what is left of the right, and the usual pause: after a failure the next
-// request of a holder follows within a quarter of what is left, and no sooner than after a quarter
-// of the usual pause.
+// heldFailures divides the rest of the right, and the usual pause. After a failure a holder's next
+// request follows within a quarter of that rest, but not before a quarter of the usual pause.
 const heldFailures = 4
 
 // run is one call of Lock.Run. All its fields belong to the goroutine of Run.
@@ -32,14 +31,14 @@ type run struct {
 	requests *request.Requester
 	answers  chan func()          // capacity 1
 	begun    time.Time            // when the right began
-	before   election.Observation // the last one that did not name the fleet
+	before   election.Observation // the last observation that did not name the fleet
 	told     election.Event       // the last EventWaiting or EventSuspended
 }
 
-// Run waits for the leader lock and keeps it until ctx ends or it is lost. When ctx ends the right
-// ends, the Lease is left as it is, and Run returns nil. When the leader lock is lost, Run closes
-// Lost and returns an error that is ErrLost and says why. It returns after everything it
-// started has ended.
+// Run waits for the leader lock and keeps it until ctx ends or it is lost. When ctx ends, the right
+// ends, the Lease stays as it is, and Run returns nil. When the leader lock is lost, Run closes
+// Lost and returns an error that wraps ErrLost and says why. It returns after everything it started
+// has ended.
 func (l *Lock) Run(ctx context.Context) error {
 	l.setRunning(true)
 	defer l.setRunning(false)
@@ -88,7 +87,7 @@ func (r *run) input() input {
 	}
 }
 
-// finish ends the right, and waits for the request under way.
+// finish ends the right, cancels the request under way, and waits for it.
 func (r *run) finish(cancel context.CancelFunc) {
 	r.publish(time.Time{})
 	cancel()
@@ -106,8 +105,8 @@ func (r *run) end(in input, reason election.Reason) error {
 	return fmt.Errorf("%w: %s", ErrLost, reason)
 }
 
-// wait blocks until there may be something to do. Whatever it was, the next step reads everything
-// again.
+// wait blocks until there may be something to do. Whichever event it was, the next step reads
+// everything again.
 func (r *run) wait(stop, changed <-chan struct{}, now, wake time.Time) {
 	var timer <-chan time.Time
 	if !wake.IsZero() {
@@ -124,7 +123,7 @@ func (r *run) wait(stop, changed <-chan struct{}, now, wake time.Time) {
 	}
 }
 
-// send carries out what a step asks for.
+// send sends the request of a step.
 func (r *run) send(in input, out output) {
 	stamp := in.now
 	if out.action == actRenew || r.state.phase == phaseHeld {
@@ -150,7 +149,7 @@ func (r *run) send(in input, out output) {
 	})
 }
 
-// receive adds the outcome of a request to the state, and says what has come of it.
+// receive records the outcome of a request in the state, and reports it.
 func (r *run) receive(did action, a request.Answer) {
 	before, now := r.state, r.cfg.Clock.Now()
 	r.state = before.answered(r.cfg.Identity, did, a, r.cfg.Observer.Get(r.cfg.Name), now, r.cfg.Timing, r.period())
@@ -169,27 +168,27 @@ func (r *run) receive(did action, a request.Answer) {
 	case !before.lastRenew.Equal(r.state.lastRenew):
 		event.Type = election.EventRenewed
 	default:
-		return // A read that has shown nothing new: it ends no series of failures.
+		return // A read that showed nothing new: it does not end a series of failures.
 	}
 	r.requests.Succeeded()
 	r.report(event)
 }
 
-// period is the time until the next read: RetryPeriod at most, so that with the default timing a
+// period returns the time until the next read: at most RetryPeriod. So with the default timing a
 // member that only reads still has RenewDeadline minus twice that, and one request that hangs
 // leaves time for another.
 func (r *run) period() time.Duration {
 	return time.Duration(float64(r.cfg.Jitter(r.cfg.Timing.RetryPeriod)) / request.JitterFactor)
 }
 
-// failed decides when the next request may be sent.
+// failed reports the failure and sets when the next request may be sent.
 func (r *run) failed(did action, a request.Answer) {
 	event := election.Event{Type: election.EventFailed, Term: r.state.term.transitions, Action: did.event(), Duration: a.Took(), Err: a.Err}
 	pause := r.requests.Failed(a)
 	if a.Conflict {
 		event.Type = election.EventConflict
 	} else if r.state.phase == phaseHeld {
-		// With the right the whole process ends, and one answer keeps it.
+		// If the right ends, so does the whole process, and a single answer would keep it.
 		left := r.state.lastRenew.Add(r.cfg.Timing.RenewDeadline).Sub(a.End)
 		pause = min(pause, max(left/heldFailures, pause/heldFailures))
 	}

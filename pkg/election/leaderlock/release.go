@@ -11,11 +11,11 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// Release clears the holder if the Lease, freshly fetched, still names Identity, so that a standby
-// need not wait until it has expired. Only the last member of the fleet to leave may call it, after
-// its work and Run have returned: the others would have lost their right without knowing until they
-// see it. Should the Lease have been renewed meanwhile, it is left alone and the error is
-// ErrBusy. After any other error it may be tried again; if it is not, the Lease expires.
+// Release reads the Lease and clears its holder if that is still Identity, so that a standby need
+// not wait for it to expire. Only the last member of the fleet to leave may call it, after its work
+// and Run have returned: other members would have lost their right without knowing until they see
+// it. If the Lease is renewed meanwhile, Release leaves it alone and returns ErrBusy. After any
+// other error it may be retried; otherwise the Lease expires.
 func (l *Lock) Release(ctx context.Context) error {
 	if err := l.stopped(); err != nil {
 		return err
@@ -32,10 +32,9 @@ func (l *Lock) Release(ctx context.Context) error {
 }
 
 // ReleaseAt clears the holder if lease, as it was read, names Identity and nobody has written the
-// Lease since. Its caller must know, from Leases that were read in the same list, that no member
-// keeps the leader lock or runs anything: a member that begins to after that list writes the Lease
-// first, and the error is ErrBusy then. After any other error it may be tried again; if it is not,
-// the Lease expires.
+// Lease since. Its caller must know, from Leases read in the same list, that no member keeps the
+// leader lock or runs anything. A member that begins to after that list writes the Lease first, and
+// then the error is ErrBusy. After any other error it may be retried; otherwise the Lease expires.
 func (l *Lock) ReleaseAt(ctx context.Context, lease *coordinationv1.Lease) error {
 	if err := l.stopped(); err != nil {
 		return err

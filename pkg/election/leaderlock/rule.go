@@ -7,24 +7,24 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
-// answered returns the state after what a step has asked for was answered. obs is what is known
-// now, period the time until the next read.
+// answered returns the state after the answer to a step's request. obs is the current observation,
+// and period is the time until the next read.
 //
 // This is the clock rule. A renewal counts from a moment before it was written: from the start of
-// the request if that wrote it; else from the start of an earlier live request that has not shown
-// it yet, because a server that answered without it had not been given it. When a watch brought it
-// is of no account.
+// the request that wrote it, or else from the start of an earlier live request that did not show it
+// yet, because the server that answered did not have it yet. When a watch delivered it does not
+// matter.
 func (s state) answered(
 	self string, did action, a request.Answer, obs election.Observation, now time.Time, timing election.Timing, period time.Duration,
 ) state {
 	if a.Err != nil {
 		s.stale = s.stale || a.Conflict
-		s.unrenewed = s.unrenewed && did == actRead // After a write that failed, look first whether others had more luck.
+		s.unrenewed = s.unrenewed && did == actRead // After a write that failed, first see whether another member has renewed.
 		return s
 	}
 	from, shown := a.Start, election.RecordFrom(a.Lease)
 	if did == actRead {
-		from = s.shownAt // Zero is long ago: it counts for nothing.
+		from = s.shownAt // Zero is long ago and extends nothing.
 		if !renewed(self, s.shown, shown) {
 			from = time.Time{}
 		}
@@ -34,13 +34,14 @@ func (s state) answered(
 	s.stale, s.notBefore = false, time.Time{}
 	left := from.Add(timing.RenewDeadline).Sub(now)
 	s = s.counted(self, from, obs, now, timing)
-	// A read must leave time for the next one and for repeating that. Else writing saves more.
+	// What the read proves must last until the next read and a retry of that. Otherwise a write
+	// gains more time.
 	s.unrenewed = did == actRead && left < time.Duration(2*request.JitterFactor*float64(timing.RetryPeriod))
 	return s
 }
 
-// counted returns the state after a renewal was found to have been written after from. A right does
-// not begin, and does not come back to life, by a renewal that is out of date.
+// counted returns the state given that a renewal was written after from. An outdated renewal
+// neither begins a right nor revives one.
 func (s state) counted(self string, from time.Time, obs election.Observation, now time.Time, timing election.Timing) state {
 	valid := func(from time.Time) bool { return now.Before(from.Add(timing.RenewDeadline)) }
 	shown := s.shown
@@ -49,7 +50,7 @@ func (s state) counted(self string, from time.Time, obs election.Observation, no
 		return s
 	case s.phase == phaseIdle:
 		if !obs.Exists || obs.Holder != self || !termOf(obs.Record).equal(termOf(shown)) {
-			return s // Somebody else was faster than the answer.
+			return s // Somebody else has written the Lease since.
 		}
 		s.phase, s.term = phaseHeld, termOf(shown)
 	case !termOf(shown).equal(s.term) || !valid(s.lastRenew):
@@ -59,17 +60,16 @@ func (s state) counted(self string, from time.Time, obs election.Observation, no
 	return s
 }
 
-// renewed reports whether the Lease was renewed for self between two looks at it, such that
-// client-go's elector sees a change too: it compares Leases with their times cut to seconds.
+// renewed reports whether the Lease was renewed for self between two requests, so that client-go's
+// elector sees a change too: it compares Leases with their times truncated to seconds.
 func renewed(self string, before, after election.Record) bool {
 	return after.Holder == self &&
 		(before.Holder != self || before.Transitions != after.Transitions || before.RenewTime.Unix() != after.RenewTime.Unix())
 }
 
 // freeSince returns the time since which nobody but the fleet has kept the Lease, as far as this
-// process knows. held is the Lease as it names the fleet, before is how it was last seen when it
-// did not. Where the terms do not follow each other, somebody else may have come and gone in
-// between.
+// process knows. held is the observation that names the fleet, before the last one that did not. If
+// their terms are not consecutive, somebody else may have held the Lease in between.
 func freeSince(before, held election.Observation, leaseDuration time.Duration) time.Time {
 	next := before.Known() && held.Transitions == before.HighTerm+1
 	kept := before.Exists && before.Holder != "" && !before.Expired(held.HolderSeen, leaseDuration)

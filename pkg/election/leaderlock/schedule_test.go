@@ -27,18 +27,18 @@ var (
 )
 
 // TestLeaderLockAgainstStockElector runs three members with a leader lock and two stock candidates,
-// which are client-go's own elector, through random faults: stalls, partitions, lost and late
-// answers, kills, planned ends with a release. It asks of each schedule:
+// which use client-go's elector, through random faults: stalls, partitions, lost and late answers,
+// kills, planned ends with a release. It checks for each schedule:
 //
-//   - at no moment is a leader lock valid while a candidate believes to be the leader;
-//   - at the moment at which a candidate's acquisition is written, no leader lock is valid;
-//   - once the faults are over, the fleet or a candidate holds the Lease, and if it is the fleet,
-//     then every member.
+//   - no leader lock is valid while a candidate believes that it leads;
+//   - no leader lock is valid when a candidate's acquisition is written;
+//   - once the faults are over, a candidate leads, or every member holds its leader lock.
 //
-// Members' clocks differ in speed by a quarter and in reading by hours. What client-go's elector
-// does not promise by itself is left out: a candidate is not stalled, and has its answers within
-// half a second. It believes to be leader for up to RetryPeriod + RenewDeadline from an answer,
-// which leaves three of LeaseDuration's fifteen seconds.
+// Members' clocks differ in speed from the candidates' by up to a quarter, and in their readings by
+// hours. The test leaves out faults that client-go's elector does not tolerate by itself:
+// candidates are never stalled, and get their answers within half a second. A candidate believes
+// that it leads for up to RetryPeriod + RenewDeadline from an answer, which leaves three of
+// LeaseDuration's fifteen seconds.
 func TestLeaderLockAgainstStockElector(t *testing.T) {
 	n := *seeds
 	if testing.Short() {
@@ -54,11 +54,11 @@ func TestLeaderLockAgainstStockElector(t *testing.T) {
 	}
 	t.Logf("%d schedules: %+v", n, total)
 	if n >= 50 && (total.Leaders == 0 || total.Held == 0 || total.Lost == 0 || total.Released == 0) {
-		t.Errorf("The schedules do not try everything: %+v", total)
+		t.Errorf("The schedules do not cover everything: %+v", total)
 	}
 }
 
-// lockTally counts what has happened.
+// lockTally counts events.
 type lockTally struct {
 	Leaders, Held, Lost, Suspended, Released int
 }
@@ -95,10 +95,10 @@ type lockMember struct {
 	cancel        context.CancelFunc
 	stopped       chan struct{}
 
-	lock *Lock // of the present process; nil if there is none. Guarded by mu.
+	lock *Lock // of the current process; nil if there is none. Guarded by mu.
 }
 
-// stallClock is a clock that can be made to keep whoever reads it.
+// stallClock can block its readers, to simulate a stalled process.
 type stallClock struct {
 	*leasetest.SkewedClock
 	mu    sync.Mutex
@@ -117,7 +117,7 @@ func (c *stallClock) Now() time.Time {
 	}
 }
 
-// stall keeps the process for d of real time.
+// stall blocks readers of the clock for d.
 func (c *stallClock) stall(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,7 +182,7 @@ func (sc *lockSchedule) failf(format string, args ...any) {
 func (sc *lockSchedule) run() {
 	ctx, cancel := context.WithCancel(klog.NewContext(sc.t.Context(), klog.Logger{}))
 	var judges sync.WaitGroup
-	judges.Go(func() { sc.judgeAllTheTime(ctx) })
+	judges.Go(func() { sc.judgePeriodically(ctx) })
 	judges.Go(func() { sc.judgeWrites(ctx) })
 	for _, m := range sc.members {
 		m.start()
@@ -209,7 +209,7 @@ func (sc *lockSchedule) run() {
 	}
 	time.Sleep(90 * time.Second) // virtual
 	synctest.Wait()
-	sc.judgeTheEnd()
+	sc.judgeFinalState()
 	for _, m := range sc.members {
 		m.stop()
 	}
@@ -251,7 +251,7 @@ func (m *lockMember) fault() {
 	case 11:
 		m.stop()
 		time.AfterFunc(d, m.start)
-	case 12: // The fleet is scaled to zero, and back later.
+	case 12: // The fleet is scaled to zero, and up again later.
 		for _, other := range m.members {
 			other.stop()
 		}
@@ -290,8 +290,8 @@ func (m *lockMember) commonFault() {
 	}
 }
 
-// start starts a process unless one runs. A process that has lost its leader lock is started again,
-// as a pod is.
+// start starts a process unless one runs. A process that has lost its leader lock is restarted, as
+// a pod is.
 func (m *lockMember) start() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -314,7 +314,7 @@ func (m *lockMember) start() {
 	}(m.stopped)
 }
 
-// live is one process.
+// live runs one process.
 func (m *lockMember) live(ctx context.Context) error {
 	observer, err := election.NewObserver(election.ObserverConfig{Fleet: "f", Extra: []string{lockName}, Client: m.watch, Clock: m.observed})
 	if err != nil {
@@ -360,7 +360,7 @@ func (m *lockMember) release() {
 	for _, other := range m.members {
 		if other.cancel != nil {
 			m.mu.Unlock()
-			return // Started meanwhile, by an earlier fault: not the last.
+			return // An earlier fault has restarted it, so this is not the last.
 		}
 	}
 	m.mu.Unlock()
@@ -409,7 +409,7 @@ func (c *stock) fault() {
 	}
 }
 
-// start starts a process unless one runs. A process that has lost the lead is started again.
+// start starts a process unless one runs. A process that has lost its leadership is restarted.
 func (c *stock) start() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -458,8 +458,8 @@ func (c *stock) live(ctx context.Context) {
 	elector.Run(ctx)
 }
 
-// stop ends the process, if one runs; planned has it give the Lease up, as a replica does that
-// stops before it releases.
+// stop ends the process, if one runs. If planned is set, it then releases the Lease, as a replica
+// does that stops its controllers first.
 func (c *stock) stop(planned bool) {
 	c.mu.Lock()
 	cancel, stopped := c.cancel, c.stopped
@@ -481,7 +481,7 @@ func (c *stock) stop(planned bool) {
 	}
 }
 
-// valid returns the members whose leader lock is valid now. mu must be held.
+// valid returns the members whose leader lock is valid. mu must be held.
 func (sc *lockSchedule) valid() []string {
 	var names []string
 	for _, m := range sc.members {
@@ -492,7 +492,7 @@ func (sc *lockSchedule) valid() []string {
 	return names
 }
 
-// judge compares what everybody believes. mu must be held.
+// judge checks that no leader lock is valid while a candidate leads. mu must be held.
 func (sc *lockSchedule) judge(when string) {
 	for _, c := range sc.stocks {
 		if valid := sc.valid(); c.leading && len(valid) > 0 {
@@ -501,7 +501,7 @@ func (sc *lockSchedule) judge(when string) {
 	}
 }
 
-func (sc *lockSchedule) judgeAllTheTime(ctx context.Context) {
+func (sc *lockSchedule) judgePeriodically(ctx context.Context) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for ctx.Err() == nil && !sc.t.Failed() {
@@ -509,14 +509,14 @@ func (sc *lockSchedule) judgeAllTheTime(ctx context.Context) {
 		case <-ctx.Done():
 		case <-tick.C:
 			sc.mu.Lock()
-			sc.judge("looked at")
+			sc.judge("checked periodically")
 			sc.mu.Unlock()
 		}
 	}
 }
 
-// judgeWrites looks at the moment in which a candidate's acquisition is written: no virtual time
-// passes until it is told.
+// judgeWrites checks the leader locks whenever a candidate's acquisition is written: no virtual
+// time passes before its event arrives.
 func (sc *lockSchedule) judgeWrites(ctx context.Context) {
 	events, err := sc.store.Client("judge").Watch(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -537,7 +537,7 @@ func (sc *lockSchedule) judgeWrites(ctx context.Context) {
 	}
 }
 
-func (sc *lockSchedule) judgeTheEnd() {
+func (sc *lockSchedule) judgeFinalState() {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	leaders := 0

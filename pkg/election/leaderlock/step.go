@@ -7,7 +7,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// action is the one thing that a leader lock's step asks for.
+// action is what a leader lock's step asks for.
 type action int
 
 const (
@@ -19,8 +19,7 @@ const (
 	actCreate
 	// actAcquire: update the Lease as observed, with the fleet as its holder for a new term.
 	actAcquire
-	// actRenew: update the Lease as observed, with the fleet as its holder for the term that it
-	// has.
+	// actRenew: update the Lease as observed, with the fleet as its holder for the same term.
 	actRenew
 	// actEnd: the right has ended, for output.reason.
 	actEnd
@@ -30,15 +29,15 @@ func (a action) String() string {
 	return [...]string{"wait", "read", "create", "acquire", "renew", "end"}[a]
 }
 
-// event is the Action under which requests are reported. Reading is how a leader lock that others
-// renew is kept.
+// event returns the Action to report for a request. A read counts as Renew, because it keeps a
+// leader lock that others renew.
 func (a action) event() election.Action {
 	return [...]election.Action{
 		actRead: election.Renew, actCreate: election.Create, actAcquire: election.Acquire, actRenew: election.Renew, actEnd: election.End,
 	}[a]
 }
 
-// phase is where a leader lock stands. It only goes forward.
+// phase is a leader lock's phase. It only moves forward.
 type phase int
 
 const (
@@ -47,7 +46,7 @@ const (
 	phaseLost
 )
 
-// term is what a term of a Lease is known by. A number alone may come again after a deletion.
+// term identifies a term of a Lease. A number alone may repeat after a deletion.
 type term struct {
 	transitions int32
 	acquired    time.Time
@@ -61,15 +60,15 @@ func (t term) equal(other term) bool {
 	return t.transitions == other.transitions && t.acquired.Equal(other.acquired)
 }
 
-// state is what a leader lock remembers between steps. The zero value has never held anything.
+// state is what a leader lock keeps between steps. The zero value has never held anything.
 type state struct {
 	phase phase
 	// term that is held.
 	term term
-	// lastRenew is a moment before the write of the last renewal that is known of; the right lasts
+	// lastRenew is a moment before the write of the last known renewal; the right lasts
 	// RenewDeadline from it.
 	lastRenew time.Time
-	// shown is what the last live request has shown, and shownAt when that was started; zero if
+	// shown is what the last live request showed, and shownAt when that request started; zero if
 	// there was none.
 	shown   election.Record
 	shownAt time.Time
@@ -77,8 +76,8 @@ type state struct {
 	stamp time.Time
 	// due is when to read again.
 	due time.Time
-	// unrenewed: the last request was a read that has shown no renewal, or none that lasts until
-	// the next read.
+	// unrenewed: the last request was a read that showed no renewal, or none that lasts until the
+	// next read.
 	unrenewed bool
 	// stale: a write was refused, so the Lease is not as observed.
 	stale bool
@@ -101,19 +100,19 @@ type input struct {
 type output struct {
 	action action
 	state  state
-	// reason of actEnd, of waiting while idle, and of a right that is suspended.
+	// reason of actEnd, of waiting while idle, or of a suspended right.
 	reason election.Reason
 	// term to write.
 	term term
-	// validUntil is when the right ends; zero if there is none now.
+	// validUntil is when the right ends; zero while there is none.
 	validUntil time.Time
-	// wake is when to look again if nothing changes before; zero means only then.
+	// wake is when to step again even if nothing changes; zero means only on a change.
 	wake time.Time
 }
 
 // step decides what to do next. It is pure. After any action but actWait, step again at once.
 //
-// The first row that applies is taken; "self" and "other" are the holder that the Lease names,
+// The first row that applies is taken. "self" and "other" are the holder that the Lease names;
 // deadline is lastRenew + RenewDeadline. Requests wait while busy and until notBefore. A suspended
 // right is not valid.
 //
@@ -133,7 +132,7 @@ type output struct {
 //	held   RetryPeriod since the last live request     read                 until deadline
 //	held   otherwise                                   wait                 until deadline
 //
-// A right that is suspended stays so while the row of stale applies.
+// A suspended right stays suspended while the stale row applies.
 func step(in input) output {
 	if in.state.phase == phaseHeld {
 		return in.held()
@@ -203,7 +202,7 @@ func (in input) held() output {
 	return out
 }
 
-// request asks for a request, or for waiting until one may be sent.
+// request returns the action, or a wait until a request may be sent.
 func (in input) request(action action, term term) output {
 	switch {
 	case in.busy:

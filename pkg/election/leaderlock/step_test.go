@@ -20,7 +20,7 @@ var (
 	lockAcquired = lockEpoch.Add(-time.Hour)
 )
 
-// lockSeen is what a process knows that saw the Lease change at second at.
+// lockSeen returns the observation of a process that saw the Lease change at second at.
 func lockSeen(holder string, term int32, at int) election.Observation {
 	l := lease(holder, term)
 	l.Spec.AcquireTime = ptr.To(metav1.NewMicroTime(lockAcquired))
@@ -32,8 +32,8 @@ func lockAbsent(at int, high int32) election.Observation {
 	return election.Observation{Record: election.Record{Name: lockName}, Seen: lockEpoch.Add(time.Duration(at) * s), HighTerm: high}
 }
 
-// TestLeaderLockStep goes through the table in the comment of step. Now is second 20; a held
-// leader lock is in term 5, was last renewed after second 15 and is to be read again at second 22.
+// TestLeaderLockStep covers the table in step's comment. Now is second 20. A held leader lock is in
+// term 5, was last renewed after second 15, and is due to be read again at second 22.
 func TestLeaderLockStep(t *testing.T) {
 	now := lockEpoch.Add(20 * s)
 	sec := func(n int) time.Time { return lockEpoch.Add(time.Duration(n) * s) }
@@ -56,7 +56,7 @@ func TestLeaderLockStep(t *testing.T) {
 		action action
 		reason election.Reason
 		term   int32
-		valid  int // second until which the right is valid; 0: none
+		valid  int // second at which the right ends; 0: none
 		wake   int // second; 0: none
 	}{
 		"idle, unknown":             {obs: election.Observation{}, reason: election.ReasonUnknown},
@@ -117,8 +117,8 @@ func TestLeaderLockStep(t *testing.T) {
 	}
 }
 
-// TestLeaderLockAnswers holds the clock rule. Requests start at second 20 and are answered at
-// second 21. The leader lock has looked at second 18, and seen a renewal stamped 17.
+// TestLeaderLockAnswers checks the clock rule. Requests start at second 20 and are answered at
+// second 21. The last live request started at second 18, and showed a renewal stamped 17.
 func TestLeaderLockAnswers(t *testing.T) {
 	sec := func(n int) time.Time { return lockEpoch.Add(time.Duration(n) * s) }
 	written := func(holder string, term int32, stamp time.Time) *coordinationv1.Lease {
@@ -135,9 +135,9 @@ func TestLeaderLockAnswers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		state     state
 		action    action
-		shown     *coordinationv1.Lease // nil: it is absent
+		shown     *coordinationv1.Lease // nil: the Lease is absent
 		obs       election.Observation
-		late      int // seconds that the answer took more
+		late      int // further seconds that the answer took
 		held      bool
 		renew     int // second that the right counts from; 0: none
 		unrenewed bool

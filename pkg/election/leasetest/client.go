@@ -14,22 +14,22 @@ import (
 
 // Fault is what happens to one request. The zero value is none.
 type Fault struct {
-	// Out and Back are how long the request and its answer are on the way. A client that gives up
-	// meanwhile does not call the request back.
+	// Out and Back are how long the request and its answer take to arrive. A client that gives up
+	// meanwhile does not recall the request.
 	Out, Back time.Duration
 	// LoseRequest: the server never sees the request. The client waits until its context ends.
 	LoseRequest bool
-	// LoseReply: the server carries the request out, but the client waits until its context ends.
+	// LoseReply: the server executes the request, but the client waits until its context ends.
 	LoseReply bool
-	// Conflict: a create or update is refused as if another write had come first.
+	// Conflict: the server refuses a create or update as if another write had come first.
 	Conflict bool
-	// Error: the server answers at once that it has failed, and has done nothing.
+	// Error: the server fails the request at once, without executing it.
 	Error bool
 }
 
-// Client is one member's connection to a Store. It serves the verbs that the fleet may use, and no
-// others. The verbs of its faults are get, list, watch, create and update; none given means all.
-// Methods are safe for concurrent use.
+// Client is one member's connection to a Store. It serves only the verbs that the fleet may use.
+// Its fault methods take any of get, list, watch, create and update; no verb means all. Methods are
+// safe for concurrent use.
 type Client struct {
 	store *Store
 	name  string
@@ -41,14 +41,14 @@ type Client struct {
 	lag     time.Duration
 }
 
-// Verbs are all that a Client knows.
+// Verbs are the verbs that a Client serves.
 var Verbs = []string{"get", "list", "watch", "create", "update"}
 
 func newClient(store *Store, name string) *Client {
 	return &Client{store: store, name: name, blocked: make(map[string]chan struct{}), queued: make(map[string][]Fault)}
 }
 
-// Block holds requests back until Unblock, watch events too.
+// Block holds back requests, and watch events, until Unblock.
 func (c *Client) Block(verbs ...string) {
 	c.each(verbs, func(verb string) {
 		if c.blocked[verb] == nil {
@@ -57,7 +57,7 @@ func (c *Client) Block(verbs ...string) {
 	})
 }
 
-// Unblock ends Block. Requests whose context has not ended go on.
+// Unblock ends Block. Requests whose context has not ended continue.
 func (c *Client) Unblock(verbs ...string) {
 	c.each(verbs, func(verb string) {
 		if c.blocked[verb] != nil {
@@ -70,10 +70,10 @@ func (c *Client) Unblock(verbs ...string) {
 // Drop loses the next n requests.
 func (c *Client) Drop(n int, verbs ...string) { c.queue(n, Fault{LoseRequest: true}, verbs) }
 
-// DropReply has the next n requests carried out and loses their answers.
+// DropReply has the server execute the next n requests, and loses their answers.
 func (c *Client) DropReply(n int, verbs ...string) { c.queue(n, Fault{LoseReply: true}, verbs) }
 
-// Delay slows the next n requests down by out, and their answers by back.
+// Delay delays the next n requests by out, and their answers by back.
 func (c *Client) Delay(n int, out, back time.Duration, verbs ...string) {
 	c.queue(n, Fault{Out: out, Back: back}, verbs)
 }
@@ -84,14 +84,14 @@ func (c *Client) Conflict(n int) { c.queue(n, Fault{Conflict: true}, []string{"c
 // Fail answers the next n requests of each verb with an error.
 func (c *Client) Fail(n int, verbs ...string) { c.queue(n, Fault{Error: true}, verbs) }
 
-// Script asks fault for each request that no other verb has provided for. nil ends it.
+// Script calls fault for each request that has no queued fault. nil ends it.
 func (c *Client) Script(fault func(verb string) Fault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.script = fault
 }
 
-// LagWatch delays watch events by d from now on.
+// LagWatch delays further watch events by d.
 func (c *Client) LagWatch(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,7 +107,7 @@ func (c *Client) Heal() {
 	c.lag = 0
 }
 
-// Get implements LeaseInterface, as do the four below.
+// Get implements LeaseInterface, as do the four methods below.
 func (c *Client) Get(ctx context.Context, name string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
 	return do(ctx, c, "get", func() (*coordinationv1.Lease, error) { return c.store.get(name) })
 }
@@ -153,7 +153,8 @@ func (c *Client) queue(n int, fault Fault, verbs []string) {
 	})
 }
 
-// next takes the fault for one request and the channel to wait for, nil if it need not wait.
+// next takes the fault for one request, and the channel to wait for; nil if the verb is not
+// blocked.
 func (c *Client) next(verb string) (Fault, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,8 +168,8 @@ func (c *Client) next(verb string) (Fault, <-chan struct{}) {
 	return Fault{}, c.blocked[verb]
 }
 
-// do carries out one request with its fault. The server's part runs on a goroutine of its own,
-// because it does not stop when the client gives up.
+// do executes one request with its fault. The server's part runs on its own goroutine, because it
+// does not stop when the client gives up.
 func do[T any](ctx context.Context, c *Client, verb string, serve func() (T, error)) (T, error) {
 	var none T
 	fault, blocked := c.next(verb)

@@ -7,7 +7,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// JumpClock is the real clock, a bubble's in one, plus an offset: it plays a suspended process.
+// JumpClock is the real clock, or the bubble's in a bubble, plus an offset. It simulates a
+// suspended process.
 type JumpClock struct {
 	clock.RealClock
 	offset atomic.Int64
@@ -16,10 +17,10 @@ type JumpClock struct {
 // Now implements clock.PassiveClock.
 func (c *JumpClock) Now() time.Time { return c.RealClock.Now().Add(time.Duration(c.offset.Load())) }
 
-// Jump has d pass at once.
+// Jump advances the clock by d at once.
 func (c *JumpClock) Jump(d time.Duration) { c.offset.Add(int64(d)) }
 
-// SkewedClock runs at its own rate from its own time.
+// SkewedClock runs at Rate, and is off by Shift at Begin.
 type SkewedClock struct {
 	clock.RealClock
 	Begin time.Time
@@ -32,7 +33,7 @@ func (c *SkewedClock) Now() time.Time {
 	return c.Begin.Add(c.Shift + time.Duration(float64(c.RealClock.Now().Sub(c.Begin))*c.Rate))
 }
 
-// Real is when this clock reads t.
+// Real returns the real time at which this clock reads t.
 func (c *SkewedClock) Real(t time.Time) time.Time {
 	return c.Begin.Add(time.Duration(float64(t.Sub(c.Begin)-c.Shift) / c.Rate))
 }

@@ -9,12 +9,12 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// electorTimeout is that of each request of client-go's elector in a controller manager: half its
+// electorTimeout is the request timeout of client-go's elector in a controller manager: half its
 // renew deadline.
 const electorTimeout = 5 * time.Second
 
-// ElectorLeases is what client-go's elector needs of a clientset: the Client's Leases, in any
-// namespace, with the timeout that a controller manager gives each request.
+// ElectorLeases is the part of a clientset that client-go's elector needs: the Client's Leases, in
+// any namespace, with the timeout that a controller manager gives each request.
 type ElectorLeases struct {
 	coordinationv1client.LeaseInterface
 	Client *Client

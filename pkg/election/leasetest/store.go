@@ -1,12 +1,12 @@
-// Package leasetest is an API server for Leases that fits into a test: a store in memory, one
-// client per member, and faults as verbs. It is meant for testing/synctest bubbles, where all
-// delays pass at once.
+// Package leasetest is an in-memory API server for Leases, for tests: a store, one client per
+// member, and faults as methods of the client. It is meant for testing/synctest bubbles, where
+// delays take no real time.
 //
-// What it is true to: optimistic concurrency by resourceVersion, versions that count up over all
-// Leases, uids, lists and watches from a version, watch-list with its bookmark, the server's own
-// time of the last renewal, the limit on annotations, and requests that the server carries out
-// although the client has given up on them. What it is not: there is one namespace, no selectors,
-// and a watch never expires by age.
+// It models optimistic concurrency by resourceVersion, versions that increase across all Leases,
+// UIDs, lists and watches from a version, watch-list with its bookmark, the server's own time of
+// the last renewal, the limit on annotations, and requests that the server executes although the
+// client has given up on them. It does not model namespaces, selectors, or watches that expire by
+// age.
 package leasetest
 
 import (
@@ -28,22 +28,22 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// maxAnnotations is how many bytes all annotations of an object may have.
+// maxAnnotations is how many bytes an object's annotations may have in total.
 const maxAnnotations = 256 << 10
 
 // Namespace of all Leases in a Store.
 const Namespace = "kube-system"
 
-// client-go's reflectors report errors to a global handler that sleeps according to the time of the
-// last error. Every bubble begins in the year 2000, so the second one would sleep for as long as
-// the first has run. The handler is left out of any program that contains this package.
+// client-go's reflectors report errors to a global handler that sleeps depending on the time of the
+// last error. Every bubble begins in the year 2000, so the second would sleep for as long as the
+// first has run. This disables the handler in any program that imports this package.
 func init() {
 	utilruntime.ErrorHandlers = nil
 }
 
 var resource = schema.GroupResource{Group: coordinationv1.GroupName, Resource: "leases"}
 
-// Write is one change of a Lease, in the order in which the store took them.
+// Write is one change of a Lease.
 type Write struct {
 	// Time of the change.
 	Time time.Time
@@ -57,7 +57,7 @@ type Write struct {
 
 // Store holds Leases. Its methods are safe for concurrent use.
 type Store struct {
-	requests sync.WaitGroup // under way, those included that a client has given up on
+	requests sync.WaitGroup // under way, including those that a client has given up on
 
 	mu       sync.Mutex
 	version  int64
@@ -72,14 +72,13 @@ func NewStore() *Store {
 	return &Store{leases: make(map[string]*coordinationv1.Lease), watchers: make(map[*watcher]struct{})}
 }
 
-// Client returns a client without faults. name is for the history.
+// Client returns a client without faults. name appears in the history.
 func (s *Store) Client(name string) *Client {
 	return newClient(s, name)
 }
 
-// Wait returns once every request has been carried out, those included that clients have given up
-// on. A test must end with it, after its last request: time stops in a bubble when the test
-// returns.
+// Wait returns once every request has been executed, including those that clients have given up on.
+// A test must end with it, after its last request: time stops in a bubble when the test returns.
 func (s *Store) Wait() {
 	s.requests.Wait()
 }
@@ -91,22 +90,22 @@ func (s *Store) Get(name string) *coordinationv1.Lease {
 	return s.leases[name].DeepCopy()
 }
 
-// History returns all changes so far.
+// History returns all changes so far, in the order in which the store applied them.
 func (s *Store) History() []Write {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.writes)
 }
 
-// Put writes a Lease as it is, whatever was there, as an operator might.
+// Put writes a Lease unconditionally, as an operator might.
 func (s *Store) Put(lease *coordinationv1.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.put("", lease.DeepCopy())
 }
 
-// Tamper changes a Lease as an operator might, with no heed to its holder. It returns false if
-// there is none.
+// Tamper changes a Lease as an operator might, regardless of its holder. It returns false if there
+// is none.
 func (s *Store) Tamper(name string, change func(*coordinationv1.Lease)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,7 +226,8 @@ func (s *Store) put(client string, lease *coordinationv1.Lease) *coordinationv1.
 	return lease.DeepCopy()
 }
 
-// renewal is what the server notes of a writer that has changed the renewTime.
+// renewal returns the managed fields that the server records for a writer that changed the
+// renewTime.
 func renewal() *metav1.FieldsV1 {
 	return metav1.NewFieldsV1(`{"f:spec":{"f:renewTime":{}}}`)
 }
@@ -239,7 +239,7 @@ func (s *Store) publish(event watch.Event) {
 	}
 }
 
-// watch starts a watch, with what comes before the first live event already in its queue.
+// watch starts a watch, with everything that precedes the first live event already in its queue.
 func (s *Store) watch(ctx context.Context, client *Client, opts metav1.ListOptions) (watch.Interface, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,7 @@ func named(name, holder string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}
 }
 
-// inStore runs test in a bubble with a store and a context of ten seconds.
+// inStore runs test in a bubble with a store and a context with a timeout of ten seconds.
 func inStore(t *testing.T, test func(t *testing.T, ctx context.Context, s *Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -83,21 +83,21 @@ func TestWatches(t *testing.T) {
 		fresh, _ := c.Watch(ctx, initial)
 		for _, want := range []watch.EventType{watch.Modified, watch.Deleted} {
 			if e := <-since.ResultChan(); e.Type != want {
-				t.Errorf("Watch from a version brings %s, want %s", e.Type, want)
+				t.Errorf("Watch from a version delivers %s, want %s", e.Type, want)
 			}
 		}
 		if e := <-fresh.ResultChan(); e.Type != watch.Bookmark || e.Object.(*coordinationv1.Lease).Annotations[metav1.InitialEventsAnnotationKey] != "true" {
-			t.Errorf("Watch-list of nothing brings %+v, want its bookmark", e)
+			t.Errorf("Watch-list of nothing delivers %+v, want its bookmark", e)
 		}
 		c.LagWatch(3 * time.Second)
 		begin := time.Now()
 		s.Put(named("l", "c"))
 		if e := <-fresh.ResultChan(); e.Type != watch.Added || time.Since(begin) != 3*time.Second {
-			t.Errorf("Watch brings %s after %v, want ADDED after 3s", e.Type, time.Since(begin))
+			t.Errorf("Watch delivers %s after %v, want ADDED after 3s", e.Type, time.Since(begin))
 		}
 		s.BreakWatches()
 		if _, ok := <-fresh.ResultChan(); ok {
-			t.Error("A broken watch goes on")
+			t.Error("A broken watch continues")
 		}
 	})
 }
@@ -111,7 +111,7 @@ func TestFaults(t *testing.T) {
 		inject  func(*Client)
 		want    func(error) bool
 		took    time.Duration
-		written bool // once all is over
+		written bool // once all requests have ended
 	}{
 		"none":        {func(*Client) {}, func(err error) bool { return err == nil }, 0, true},
 		"drop":        {func(c *Client) { c.Drop(1, "update") }, isTimeout, 10 * time.Second, false},

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Transcript is what has happened since Begin, a line each. Its methods are safe for concurrent
-// use.
+// Transcript records what has happened since Begin, one line per event. Its methods are safe for
+// concurrent use.
 type Transcript struct {
 	Begin time.Time
 
@@ -17,7 +17,7 @@ type Transcript struct {
 	lines []string
 }
 
-// Logf adds a line, after the second.
+// Logf adds a line that begins with the seconds since Begin.
 func (t *Transcript) Logf(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -31,8 +31,8 @@ func (t *Transcript) Lines() []string {
 	return slices.Clone(t.lines)
 }
 
-// Compare returns in words how the lines since the last call differ from those wanted; empty if
-// they do not. Those wanted may be indented.
+// Compare describes how the lines since the last call differ from want; empty if they do not. Lines
+// of want may be indented.
 func (t *Transcript) Compare(want string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

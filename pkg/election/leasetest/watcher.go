@@ -8,8 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// watcher is one watch: a queue of events without bound and a goroutine that hands them out in
-// order.
+// watcher is one watch: an unbounded queue of events and a goroutine that delivers them in order.
 type watcher struct {
 	client *Client
 	result chan watch.Event
@@ -51,7 +50,7 @@ func (w *watcher) enqueue(event watch.Event) {
 	}
 }
 
-// pump hands out events until the watch is stopped or ctx ends.
+// pump delivers events until the watch is stopped or ctx ends.
 func (w *watcher) pump(ctx context.Context) {
 	defer close(w.result)
 	for {

@@ -1,20 +1,20 @@
-// Package request sends requests for Leases to the API server without making a loop wait. A
-// [Requester] belongs to one loop and has one request under way at a time; the loop says what to
-// send, and is told what came of it.
+// Package request sends requests for Leases to the API server without blocking a loop. A
+// [Requester] belongs to one loop and has one request under way at a time. The loop says what to
+// send, and receives the outcome.
 //
 // # Guarantees
 //
-//   - A loop never waits for the API server, and its state is changed by no other goroutine: an
-//     answer is a function that the loop calls.
-//   - What a request has shown is told to the observer before its answer is there.
-//   - An answer's Start is read before its request leaves the process. A right that counts from it
-//     counts from no later than the write.
-//   - A conflict, where the Lease has changed, is distinguished from a request that failed. The
-//     next request follows a conflict at once, with what was just read, and a failure after a
+//   - A loop never waits for the API server, and no other goroutine changes its state: an answer is
+//     a function that the loop calls.
+//   - The observer learns what a request has shown before the loop receives the answer.
+//   - An answer's Start is read before its request leaves the process. So a right that counts from
+//     it begins no later than the write.
+//   - A conflict, where the Lease has changed, is distinct from a failure. After a conflict the
+//     next request follows at once, based on what was just read; after a failure it follows after a
 //     pause.
 //
 // # Non-guarantees
 //
-//   - A request that failed may have been carried out, or may be later.
+//   - The server may have executed a request that failed, or may execute it later.
 //   - The answer is dropped once Send's context has ended.
 package request

@@ -14,38 +14,38 @@ import (
 // JitterFactor is the most by which Jitter multiplies a duration.
 const JitterFactor = 1.2
 
-// Jitter lengthens a duration by up to a fifth, at random, so that members do not do the same thing
-// at the same time.
+// Jitter lengthens a duration by up to a fifth, at random, so that members do not act at the same
+// time.
 func Jitter(d time.Duration) time.Duration { return wait.Jitter(d, JitterFactor-1) }
 
-// conflictPause divides the pause after conflicts. Without one, requests of many that write the
-// same Lease would go on meeting each other.
+// conflictPause divides the pause after conflicts. Without a pause, many writers of the same Lease
+// would keep conflicting.
 const conflictPause = 4
 
-// Observer is told what requests have shown.
+// Observer records what requests have shown.
 type Observer interface {
-	// Observe is told of a Lease that a request has returned.
+	// Observe records a Lease that a request has returned.
 	Observe(lease *coordinationv1.Lease)
-	// Missing is told that a request found no Lease. version is the one that was known before it.
+	// Missing records that a request found no Lease. version is the last one known before the
+	// request.
 	Missing(name, version string)
 }
 
 // Config configures a Requester. All fields are required.
 type Config struct {
-	// Reader reads a Lease: a consistent read, as gets without a resourceVersion are.
+	// Reader reads a Lease. The read must be consistent, as a get without a resourceVersion is.
 	Reader interface {
 		Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
 	}
-	// Observer is told of Leases on the goroutines of requests.
+	// Observer is called on the goroutines of requests.
 	Observer Observer
 	// Clock times requests.
 	Clock interface{ Now() time.Time }
 	// Pause returns the pause after a failure, jittered.
 	Pause func() time.Duration
-	// Conflicts is how many conflicts in a row are followed by a pause, of a quarter of Pause.
+	// Conflicts is after how many conflicts in a row a pause follows, of a quarter of Pause.
 	Conflicts int
-	// Answers is received from by the loop, which calls what it receives. Requesters of one loop
-	// may share it.
+	// Answers delivers functions for the loop to call. Requesters of one loop may share it.
 	Answers chan<- func()
 }
 
@@ -53,17 +53,17 @@ type Config struct {
 type Request struct {
 	// Name of the Lease.
 	Name string
-	// Version of the Lease that is known; empty if none is.
+	// Version of the Lease as last known; empty if none is.
 	Version string
-	// Timeout bounds the request, and reading the Lease again.
+	// Timeout bounds the request, including reading the Lease again.
 	Timeout time.Duration
-	// Creates says that the request creates the Lease. One that finds nothing has found no
-	// namespace, and is no conflict.
+	// Creates is set if the request creates the Lease. Not found then means that the namespace is
+	// missing, which is not a conflict.
 	Creates bool
-	// Reread has the Lease read after a conflict, before the answer.
+	// Reread is set to read the Lease after a conflict, before the answer.
 	Reread bool
-	// Do sends the request, on a goroutine of its own. The Lease that it returns is as the server
-	// has it; nil if there is none, or nothing was to be done. start is the answer's.
+	// Do sends the request, on its own goroutine. It returns the Lease as the server has it; nil if
+	// there is none, or nothing to do. start is Answer.Start.
 	Do func(ctx context.Context, start time.Time) (*coordinationv1.Lease, error)
 	// Then is called by the loop, with the answer.
 	Then func(Answer)
@@ -71,22 +71,21 @@ type Request struct {
 
 // Answer is the outcome of a request.
 type Answer struct {
-	// Start and End are before the request was sent, and after its answer was there.
+	// Start is before the request was sent, and End after its answer arrived.
 	Start, End time.Time
-	// Lease is what Do has returned; nil if it has failed.
+	// Lease is what Do returned; nil if it failed.
 	Lease *coordinationv1.Lease
-	// Err is why the request failed. It may have been carried out all the same.
+	// Err is why the request failed. The server may have executed it all the same.
 	Err error
-	// Conflict says that Err means that the Lease is not as it was known.
+	// Conflict reports that Err means that the Lease differs from what was known.
 	Conflict bool
 }
 
 // Took returns how long the request took.
 func (a Answer) Took() time.Duration { return a.End.Sub(a.Start) }
 
-// Requester sends one request at a time for a loop, which alone may call its methods, except Get.
-// It counts how many have failed in a row, and says how long after its start one that has failed is
-// followed by the next:
+// Requester sends one request at a time for a loop. Only the loop may call its methods, except Get.
+// It counts failures in a row, and determines when the next request may follow a failed one:
 //
 //	Answer                        Failures in a row    Next request
 //	no error                      none, by Succeeded   when the loop wants it
@@ -94,9 +93,9 @@ func (a Answer) Took() time.Duration { return a.End.Sub(a.Start) }
 //	conflict, every Conflicts-th  one more             a quarter of Pause after the start
 //	any other error               one more             Pause after the start
 //
-// After a conflict the Lease has just been read. After a pause, that would be old again if somebody
-// writes all the time. A request that hung until its time was up has waited long enough, so a pause
-// counts from the start. It is the loop that waits: Send sends at once.
+// After a conflict the Lease has just been read. After a pause, that read would be out of date
+// again if somebody writes all the time. A request that hung until its timeout has waited long
+// enough, so a pause counts from the start. The loop waits; Send sends at once.
 type Requester struct {
 	cfg      Config
 	busy     bool
@@ -110,7 +109,8 @@ func New(cfg Config) *Requester {
 	return &Requester{cfg: cfg, cancel: func() {}}
 }
 
-// Busy reports whether a request is under way: from Send until the loop calls its answer.
+// Busy reports whether a request is under way, which it is from Send until the loop calls its
+// answer.
 func (r *Requester) Busy() bool { return r.busy }
 
 // Send sends a request, and returns at once. It must not be called while Busy. Once ctx has ended,
@@ -137,7 +137,7 @@ func (r *Requester) carryOut(ctx context.Context, q Request, a Answer) Answer {
 	case a.Err != nil:
 		a.Lease = nil
 		if a.Conflict && q.Reread {
-			_, _ = r.Get(ctx, q.Name, q.Version) // Should that fail too, the watch will tell.
+			_, _ = r.Get(ctx, q.Name, q.Version) // If that fails too, the watch delivers the Lease.
 		}
 	case a.Lease != nil:
 		r.cfg.Observer.Observe(a.Lease)
@@ -146,8 +146,8 @@ func (r *Requester) carryOut(ctx context.Context, q Request, a Answer) Answer {
 	return a
 }
 
-// Get reads the Lease of which version is known, and tells the observer. It is nil if there is
-// none. It is for Do.
+// Get reads the Lease, last known at version, and informs the observer. It returns nil if there is
+// none. It is for use in Do.
 func (r *Requester) Get(ctx context.Context, name, version string) (*coordinationv1.Lease, error) {
 	lease, err := r.cfg.Reader.Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -161,17 +161,17 @@ func (r *Requester) Get(ctx context.Context, name, version string) (*coordinatio
 	return lease, nil
 }
 
-// Cancel gives up the request under way, if there is one. It is answered all the same.
+// Cancel gives up the request under way, if any. The loop receives its answer all the same.
 func (r *Requester) Cancel() { r.cancel() }
 
 // Wait returns once no request is under way. The context of Send must have ended, or the answer
-// have been received.
+// must have been received.
 func (r *Requester) Wait() { r.running.Wait() }
 
 // Succeeded ends a series of failures.
 func (r *Requester) Succeeded() { r.failures = 0 }
 
-// Failed counts a request that failed, and returns how long after its start the next may be sent.
+// Failed counts a failed request, and returns how long after its start the next may be sent.
 func (r *Requester) Failed(a Answer) time.Duration {
 	r.failures++
 	pause := r.cfg.Pause()
@@ -185,8 +185,7 @@ func (r *Requester) Failed(a Answer) time.Duration {
 	}
 }
 
-// Verbosity returns the level at which to log the last failure: 2 for the second one of a series,
-// else 4.
+// Verbosity returns the level at which to log the last failure: 2 for the second in a row, else 4.
 func (r *Requester) Verbosity() int {
 	if r.failures == 2 {
 		return 2

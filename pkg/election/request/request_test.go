@@ -29,7 +29,7 @@ func exists() error   { return apierrors.NewAlreadyExists(resource, name) }
 func notFound() error { return apierrors.NewNotFound(resource, name) }
 func refused() error  { return apierrors.NewForbidden(resource, name, errors.New("no")) }
 
-// loop is a loop with a requester. It records what its observer is told, and what it is.
+// loop is a loop with a requester. It logs what its observer and the loop itself are told.
 type loop struct {
 	*Requester
 	leasetest.Transcript
@@ -44,8 +44,8 @@ func (l *loop) Observe(lease *coordinationv1.Lease) {
 
 func (l *loop) Missing(name, version string) { l.Logf("misses %s since version %q", name, version) }
 
-// inLoop runs test in a bubble, with the version that the store's one Lease has. The bubble fails
-// the test if a goroutine is left behind.
+// inLoop runs test in a bubble, with the version of the store's only Lease. The bubble fails the
+// test if a goroutine is left behind.
 func inLoop(t *testing.T, test func(t *testing.T, l *loop, version string)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -61,7 +61,7 @@ func inLoop(t *testing.T, test func(t *testing.T, l *loop, version string)) {
 	})
 }
 
-// answering is a request that takes a second, and then has this answer.
+// answering returns a request that takes a second, and then has this answer.
 func (l *loop) answering(lease *coordinationv1.Lease, err error) Request {
 	return Request{
 		Name: name, Version: "7", Timeout: 5 * s, Reread: true,
@@ -84,8 +84,9 @@ func (l *loop) expect(t *testing.T, want string) {
 	}
 }
 
-// TestAnswers: the observer knows what a request has shown before the loop has the answer, and what
-// is no longer as it was known is a conflict and is read again.
+// TestAnswers checks that the observer learns what a request has shown before the loop has the
+// answer. If the Lease differs from what was known, that is a conflict, and the Lease is read
+// again.
 func TestAnswers(t *testing.T) {
 	const reread = "1.0 observes version 1"
 	for _, tc := range []struct {
@@ -121,7 +122,7 @@ func TestAnswers(t *testing.T) {
 				begin, do := time.Now(), q.Do
 				q.Do = func(ctx context.Context, start time.Time) (*coordinationv1.Lease, error) {
 					if !start.Equal(begin) {
-						t.Errorf("Do is told that it has started after %v", start.Sub(begin))
+						t.Errorf("Do has a start after %v", start.Sub(begin))
 					}
 					return do(ctx, start)
 				}
@@ -148,7 +149,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestFailures goes through the table in the comment of Requester.
+// TestFailures covers the table in Requester's comment.
 func TestFailures(t *testing.T) {
 	failed, refusal, ok := Answer{Err: refused()}, Answer{Err: conflict(), Conflict: true}, Answer{}
 	for _, tc := range []struct {
@@ -178,7 +179,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestJitter: a pause is never shorter than it says, and never longer by more than a fifth.
+// TestJitter checks that a pause is never shortened, and is lengthened by at most a fifth.
 func TestJitter(t *testing.T) {
 	for range 1000 {
 		if got := Jitter(10 * s); got < 10*s || got > 12*s {
@@ -187,7 +188,8 @@ func TestJitter(t *testing.T) {
 	}
 }
 
-// TestCancel: what is under way is given up, and answered all the same. Later nothing is.
+// TestCancel checks that a cancelled request is answered all the same, and that later requests are
+// not cancelled.
 func TestCancel(t *testing.T) {
 	inLoop(t, func(t *testing.T, l *loop, _ string) {
 		l.Cancel()
@@ -203,7 +205,8 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestEndedLoop: nothing waits for a loop that has ended, and Wait waits for what is under way.
+// TestEndedLoop checks that Wait waits for requests under way, and that no request waits for a loop
+// that has ended.
 func TestEndedLoop(t *testing.T) {
 	inLoop(t, func(t *testing.T, l *loop, _ string) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -221,7 +224,7 @@ func TestEndedLoop(t *testing.T) {
 	})
 }
 
-// TestGet reads a Lease, and says what it knew when there is none.
+// TestGet reads a Lease, and reports the version last known if there is none.
 func TestGet(t *testing.T) {
 	inLoop(t, func(t *testing.T, l *loop, version string) {
 		if lease, err := l.Get(t.Context(), name, "0"); err != nil || lease.ResourceVersion != version {
