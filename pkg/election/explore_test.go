@@ -531,11 +531,8 @@ func (e *explorer) expandMember(s *sysState, i int) {
 	p, name := &s.members[i], exploreNames[i]
 	if r := p.stray; r != nil {
 		e.try(s, description{name, "'s stray ", r.action.String(), " is executed"}, func(n *sysState) {
-			if answer := e.serve(n, i, *r); r.action == Release && !answer.applied {
-				n.members[i].stray = nil // The client has gone before the update.
-			} else {
-				n.members[i].stray = nil
-			}
+			e.serve(n, i, *r)
+			n.members[i].stray = nil // Of a release that has only read: the client has gone before its update.
 		})
 		e.try(s, description{name, "'s stray is lost"}, func(n *sysState) { n.members[i].stray = nil })
 	}
