@@ -11,8 +11,9 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// TestTakeoversAreBounded: what a dead member held must be held again in time, on this machine. It
-// does not judge moves during a fault for everybody, nor shards that were temporarily in no plan.
+// TestTakeoversAreBounded checks that a dead member's shards must be held again in time, on this
+// machine. It does not judge moves during a fault for everybody, nor shards that were temporarily
+// in no plan.
 func TestTakeoversAreBounded(t *testing.T) {
 	timing := testOptions(t).timing
 	after := func(d time.Duration) []*harness.Event { return []*harness.Event{leaseLine(t, d, 11, "b_1", 2)} }
@@ -55,8 +56,8 @@ func TestTakeoversAreBounded(t *testing.T) {
 	}
 }
 
-// TestHandoffsAreBounded: the p99 of all planned handoffs counts, on the slowest machine that this
-// one was; faults that are not orderly add nothing.
+// TestHandoffsAreBounded checks that the p99 of all planned handoffs counts, relative to the
+// slowest measurement of the machine, and that faults that are not orderly add nothing.
 func TestHandoffsAreBounded(t *testing.T) {
 	for name, test := range map[string]struct {
 		gap     time.Duration
@@ -80,7 +81,7 @@ func TestHandoffsAreBounded(t *testing.T) {
 				c.journal.add(leaseLine(t, time.Second, 11, "", 1))
 				c.journal.add(leaseLine(t, time.Second+test.gap, 12, "b_1", 2))
 			}
-			// How slow the machine was before a fault that is not orderly does not count.
+			// The machine's speed before a fault that is not orderly does not count.
 			c.machine = calibrate.Machine{Write: time.Hour}
 			if err := (&round{world: c.world, kind: faultByName("cut")}).bounds(expectation{}, epoch.Add(time.Hour)); err != nil {
 				t.Fatal(err)

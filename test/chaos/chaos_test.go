@@ -53,7 +53,7 @@ func TestEveryShardHasACanary(t *testing.T) {
 func TestFlags(t *testing.T) {
 	for _, test := range []struct {
 		args string
-		want string // of the error; of the faults if it begins with "="
+		want string // in the error; the list of faults if it begins with "="
 	}{
 		{"-faults kill,cut", "=kill cut"},
 		{"-faults all -target stock", "=kill stop stop-in-burst rolling"},

@@ -9,7 +9,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// twinFault starts a second process under the name of a member that is there.
+// twinFault starts a second process under the name of a running member.
 type twinFault struct {
 	world   *world
 	twin    *manager
@@ -38,7 +38,7 @@ func (f *twinFault) Begin(ctx context.Context) (expectation, error) {
 	return expectation{lasts: f.world.opts.timing.LeaseDuration + beyondLease, progress: true}, f.waits(ctx)
 }
 
-// waits returns an error unless the twin's process is there and says that it is not ready.
+// waits returns an error unless the twin's process runs and is not ready.
 func (f *twinFault) waits(ctx context.Context) error {
 	if err := f.process.Running(); err != nil {
 		return err

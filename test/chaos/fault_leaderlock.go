@@ -12,16 +12,16 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// errNoLeaderLock is for faults of the leader lock where -replica-flags has turned it off.
+// errNoLeaderLock is returned by leader-lock faults if -replica-flags has turned the lock off.
 var errNoLeaderLock = errors.New("this fleet has no leader lock")
 
-// leaderLockFault changes the Lease that the stock controller manager would lead by, which the
-// fleet holds.
+// leaderLockFault changes the leader lock: the stock controller manager's Lease, which the fleet
+// holds.
 type leaderLockFault struct {
 	world *world
 	how   leaseEdit
-	// taken is set if the Lease then names somebody else: the members must end, and may not write
-	// until that has run out. If not, the fleet writes the Lease again and goes on.
+	// taken is set if the Lease then names another holder. The members must end, and may not write
+	// until the forged lock has expired. Otherwise the fleet rewrites the Lease and continues.
 	taken  bool
 	before leaderLockState
 	began  time.Time
@@ -38,7 +38,7 @@ func (f *leaderLockFault) Begin(ctx context.Context) (expectation, error) {
 	}
 	f.before, f.began = w.journal.leaderLockNow(), time.Now()
 	w.out.printf("      the leader lock is in its term %d", f.before.transitions)
-	// Until a member hears of it, it may write: at the longest until its own right ends.
+	// A member may write until it learns of the change, at the longest until its own claim ends.
 	t := &tampering{lease: w.opts.leaderLock(), from: f.began, to: f.began.Add(w.opts.timing.RenewDeadline)}
 	e := expectation{tampered: t, leaderLockMoves: true, verify: f.verifyKept}
 	if f.taken {
@@ -50,7 +50,7 @@ func (f *leaderLockFault) Begin(ctx context.Context) (expectation, error) {
 // End implements fault.
 func (f *leaderLockFault) End(context.Context) error { return nil }
 
-// verifyKept returns an error unless the leader lock is back in its term, and was nobody else's.
+// verifyKept returns an error unless the leader lock is back in its term, and nobody else held it.
 func (f *leaderLockFault) verifyKept(context.Context) error {
 	changes := f.world.journal.leaderLockChangesSince(f.began)
 	for _, c := range changes {
@@ -65,8 +65,8 @@ func (f *leaderLockFault) verifyKept(context.Context) error {
 	return f.world.hold("the fleet had written the leader lock again", took, calibrate.LeaderLockWritten, calibrate.TakeoverSteps, f.world.machine)
 }
 
-// verifyTaken returns an error unless the fleet waited until the forgery had run out, wrote nothing
-// meanwhile, and then began a new term.
+// verifyTaken returns an error unless the fleet waited until the forgery had expired, wrote nothing
+// in the meantime, and then began a new term.
 func (f *leaderLockFault) verifyTaken(context.Context) error {
 	w, timing := f.world, f.world.opts.timing
 	now := w.journal.leaderLockNow()
@@ -86,12 +86,12 @@ func (f *leaderLockFault) verifyTaken(context.Context) error {
 	if n := w.journal.writesBetween(f.began.Add(timing.RenewDeadline), taken); n > 0 {
 		return fmt.Errorf("%d writes of members arrived while somebody else had the leader lock, later than %v after the forgery", n, timing.RenewDeadline)
 	}
-	// The members are started again, and count from what they see then.
+	// The members restart, and measure the lease duration from then.
 	return w.hold("the fleet had the leader lock again", waited, restartPause+timing.LeaseDuration+calibrate.Takeover, calibrate.StartSteps, w.machine)
 }
 
 // stockFault starts a stock controller manager with its own flags beside the fleet, as on a node
-// that was not swapped yet.
+// that has not been migrated yet.
 type stockFault struct {
 	world  *world
 	stock  *harness.Manager

@@ -14,20 +14,20 @@ const (
 	slowLasts  = 10 * time.Second
 	stormLasts = 12 * time.Second
 
-	// stormErrors of all requests are answered with an error in a storm, stormGone of new watches
-	// with 410.
+	// stormErrors is the share of requests that a storm answers with an error, stormGone the share
+	// of new watches that it answers with 410.
 	stormErrors = 0.25
 	stormGone   = 0.4
-	// stormPause is between two cuts of all watches.
+	// stormPause is the time between two cuts of all watches.
 	stormPause = 3 * time.Second
 )
 
-// networkFault spoils the way of one replica to the API server.
+// networkFault disturbs one replica's connection to the API server.
 type networkFault struct {
 	world  *world
 	mode   harness.Mode
 	victim *manager
-	// before is how often the proxy had interfered.
+	// before is how often the proxy had interfered before the fault.
 	before int64
 }
 
@@ -62,7 +62,7 @@ func (f *networkFault) End(context.Context) error {
 	return nil
 }
 
-// stormFault answers requests of all replicas in the API server's place, or ends their watches.
+// stormFault answers requests of all replicas instead of the API server, or ends their watches.
 type stormFault struct {
 	world   *world
 	watches bool

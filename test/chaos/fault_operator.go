@@ -16,10 +16,10 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// operatorKinds are what an operator does to a fleet, each in three kinds of bad weather that comes
-// up in the middle of it. Whatever the weather, the command must end with status 0, the fleet be as
-// was asked for, and what the weather alone must leave in peace be left in peace: the pause of etcd
-// hurts nobody, and the cut nobody but the member that is cut off.
+// operatorKinds are an operator's changes to a fleet, each with three kinds of failure that begin
+// in the middle. The command must exit with status 0 and the fleet must end up as requested. The
+// failure must hurt only what it hurts alone: a pause of etcd hurts nobody, a cut only the member
+// that is cut off.
 func operatorKinds() []faultKind {
 	var kinds []faultKind
 	for _, o := range []struct {
@@ -46,24 +46,26 @@ func operatorKinds() []faultKind {
 	return kinds
 }
 
-// operation is something that an operator does with the flotilla command.
+// operation is what an operator does with the flotilla command.
 type operation interface {
-	// Command chooses what is to be done, and returns the command that does it and waits for it.
+	// Command decides what to do, and returns the arguments of the command that does it and waits
+	// for it.
 	Command(ctx context.Context) ([]string, error)
-	// Begun is told of the fleet's Leases, and reports whether they say that it has begun.
+	// Begun receives the fleet's Leases, and reports whether they show that the operation has
+	// begun.
 	Begun(lease *coordinationv1.Lease) bool
-	// Done returns nil once the fleet is as was asked for.
+	// Done returns nil once the fleet is as requested.
 	Done(ctx context.Context) error
-	// Undo takes it back.
+	// Undo reverts the operation.
 	Undo(ctx context.Context) error
 }
 
-// operatorFault has an operator do something, and the weather change while it is under way.
+// operatorFault runs an operation and starts a failure while it is under way.
 type operatorFault struct {
 	world     *world
 	operation operation
 	weather   fault
-	// command is nil until it runs, storm set once the weather has begun to change.
+	// command is nil until it runs; storm is set once the failure has begun.
 	command *controlplane.Process
 	storm   bool
 }
@@ -77,8 +79,8 @@ func (f *operatorFault) Begin(ctx context.Context) (expectation, error) {
 	return f.weather.Begin(ctx)
 }
 
-// start runs the command, and returns as soon as the Leases say that the fleet acts on it: that it
-// was told, or that the first Lease has changed hands, by chance.
+// start runs the command, and returns as soon as the Leases show that the fleet acts on it. At
+// random that is the request, or the first Lease that changes hands.
 func (f *operatorFault) start(ctx context.Context) error {
 	w := f.world
 	if _, err := w.loadedVictim(ctx); err != nil {
@@ -120,7 +122,7 @@ func (f *operatorFault) start(ctx context.Context) error {
 	}
 }
 
-// signals tells from the Leases how far an operation is.
+// signals reads an operation's progress from the Leases.
 type signals struct {
 	operation operation
 	begun     bool
@@ -128,7 +130,8 @@ type signals struct {
 	after     int
 }
 
-// enough reports whether the operation has begun and so many shards have changed hands since.
+// enough reports whether the operation has begun and the wanted number of shards have changed hands
+// since.
 func (s *signals) enough(lease *coordinationv1.Lease) bool {
 	holder := ptr.Deref(lease.Spec.HolderIdentity, "")
 	before, known := s.holders[lease.Name]
@@ -162,8 +165,8 @@ func (f *operatorFault) End(ctx context.Context) error {
 	return errors.Join(append(errs, err, wrap("taking it back", f.operation.Undo(ctx)))...)
 }
 
-// operate starts the flotilla command as an operator types it. It goes to the API server itself:
-// proxies are for members.
+// operate starts the flotilla command as an operator would. It talks to the API server directly,
+// because the proxies are for members.
 func (w *world) operate(args ...string) (*controlplane.Process, error) {
 	binary, err := w.cp.Binary(fleetName)
 	if err != nil {
@@ -174,7 +177,7 @@ func (w *world) operate(args ...string) (*controlplane.Process, error) {
 	return w.cp.StartProcess("operator", binary, args, controlplane.WithEnv("KUBECONFIG="+w.cp.AdminKubeconfig()))
 }
 
-// finished returns nil if the command ends with status 0, within the time that the fleet may take.
+// finished returns nil if the command exits with status 0 within the time that the fleet may take.
 func (w *world) finished(ctx context.Context, p *controlplane.Process) error {
 	_, err := w.await(ctx, w.wholeLimit(), "the operator's command ends", func(context.Context) error {
 		select {

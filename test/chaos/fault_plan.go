@@ -15,11 +15,11 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// junkPlan is what an editor leaves that was closed too early.
+// junkPlan is half a plan, as an editor that was closed too early leaves it.
 const junkPlan = `{"generation": 7, "rings": [`
 
-// planFault writes something on the plan's Lease that is no plan. The fleet must go on by the last
-// good one and put it back.
+// planFault writes something to the plan's Lease that is not a plan. The fleet must keep the last
+// good plan and restore it.
 type planFault struct {
 	world *world
 	was   shard.Plan
@@ -67,7 +67,7 @@ func (f *planFault) verify(ctx context.Context) error {
 	return errors.Join(f.back(ctx), f.world.strays(ctx))
 }
 
-// samePlan returns an error unless both plans have the same shards, each of which covers the same.
+// samePlan returns an error unless both plans have the same shards with the same extents.
 func samePlan(before, after shard.Plan) error {
 	was, is := before.Extents(), after.Extents()
 	for id, e := range was {
@@ -81,8 +81,8 @@ func samePlan(before, after shard.Plan) error {
 	return nil
 }
 
-// shardsFault starts a member with another --shards. There is a plan, so that means nothing: the
-// member must take its part in the plan there is.
+// shardsFault starts a member with another --shards. The flag must have no effect, because there is
+// a plan: the member must take its part in that plan.
 type shardsFault struct {
 	world *world
 	other *manager
@@ -118,7 +118,7 @@ func (f *shardsFault) Begin(ctx context.Context) (expectation, error) {
 	return expectation{progress: true, verify: f.verify}, f.adopted(ctx)
 }
 
-// adopted returns an error unless the member says that it works by the plan.
+// adopted returns an error unless the member says that it follows the plan.
 func (f *shardsFault) adopted(ctx context.Context) error {
 	name := election.MemberLease(fleetName, f.other.member)
 	lease, err := f.world.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
@@ -133,8 +133,8 @@ func (f *shardsFault) adopted(ctx context.Context) error {
 	return nil
 }
 
-// verify returns an error if the plan has changed, or another division of the namespaces has left a
-// trace.
+// verify returns an error if the plan has changed, or if there are Leases of another division of
+// the namespaces.
 func (f *shardsFault) verify(ctx context.Context) error {
 	lease, _, err := f.world.planNow(ctx)
 	if err != nil {
@@ -154,8 +154,8 @@ func (f *shardsFault) End(ctx context.Context) error {
 	return f.other.leave(ctx)
 }
 
-// memberFault writes another holder on the Lease of a member itself. Its process must end: it may
-// not be the only one of its name. The others take over what it had.
+// memberFault writes another holder to a member's own Lease. Its process must end, because another
+// of its name may run. The others take over its shards.
 type memberFault struct {
 	world  *world
 	victim *manager

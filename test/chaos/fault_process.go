@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// killFault ends a replica at work without a warning.
+// killFault kills a replica at work.
 type killFault struct {
 	world  *world
 	victim *manager
@@ -32,11 +32,10 @@ func (f *killFault) End(context.Context) error {
 // beyondLease is how much longer than the lease duration a replica is kept from renewing.
 const beyondLease = 2 * time.Second
 
-// stopFault stops a replica at work for longer than its Leases last, and lets it go on as if
-// nothing had been.
+// stopFault suspends a replica at work for longer than its Leases last, and resumes it.
 type stopFault struct {
 	world *world
-	// burst: there is suddenly much to do in the victim's shards just before.
+	// burst adds a burst of work in the victim's shards just before.
 	burst  bool
 	victim *manager
 }
@@ -82,7 +81,7 @@ func (f *stopFault) End(context.Context) error {
 	return f.victim.thaw()
 }
 
-// rollingFault restarts all replicas in turn, each in good order.
+// rollingFault restarts all replicas one at a time, cleanly.
 type rollingFault struct{ world *world }
 
 // Begin implements fault.
@@ -95,7 +94,7 @@ func (f *rollingFault) Begin(ctx context.Context) (expectation, error) {
 			return expectation{}, err
 		}
 	}
-	// The stock controller manager does not release.
+	// The stock controller manager does not release its Lease.
 	if f.world.opts.target == stockTarget {
 		return expectation{everyone: true}, nil
 	}
@@ -105,7 +104,7 @@ func (f *rollingFault) Begin(ctx context.Context) (expectation, error) {
 // End implements fault.
 func (f *rollingFault) End(context.Context) error { return nil }
 
-// restart ends a replica in good order, starts it again and waits until it is ready.
+// restart stops a replica cleanly, starts it again and waits until it is ready.
 func (w *world) restart(ctx context.Context, m *manager) error {
 	if err := m.leave(ctx); err != nil {
 		return err
@@ -119,10 +118,10 @@ func (w *world) restart(ctx context.Context, m *manager) error {
 	return err
 }
 
-// scaleFault adds replicas under load, and takes as many away.
+// scaleFault adds replicas under load, and removes as many.
 type scaleFault struct {
 	world *world
-	// more is how many there are to be, come how many there are.
+	// more is how many replicas to add, come how many have been added.
 	more, come int
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// apiServerFault ends the API server. It comes back at once, or after the Leases have run out.
+// apiServerFault stops the API server. It returns at once, or after the Leases have expired.
 type apiServerFault struct {
 	world  *world
 	outage bool
@@ -35,11 +35,11 @@ func (f *apiServerFault) End(ctx context.Context) error {
 	return f.world.cp.StartAPIServer(ctx)
 }
 
-// etcdPause is how long etcd stands still without harm to anybody: with a renewal that has just
-// missed it, less than the renew deadline.
+// etcdPause is how long etcd may pause without harm: less than the renew deadline, even for a
+// renewal that has just missed it.
 const etcdPause = time.Second
 
-// etcdFault stops etcd: for a pause, or for longer than the right to a Lease lasts.
+// etcdFault suspends etcd, for a pause or for longer than a claim lasts.
 type etcdFault struct {
 	world  *world
 	outage bool
@@ -54,7 +54,7 @@ func (f *etcdFault) Begin(ctx context.Context) (expectation, error) {
 	if f.outage {
 		timing := f.world.opts.timing
 		lasts := timing.RenewDeadline + time.Duration(f.world.random.Int64N(int64(timing.LeaseDuration+beyondLease)))
-		// Of less some members get over it.
+		// Some members survive a shorter outage.
 		ends := lasts >= timing.LeaseDuration
 		e = expectation{victims: names(f.world.wanted()), everyone: true, ends: ends, lasts: lasts}
 	}

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// versionFault begins a rolling change of all members to a build of another version, and goes back
-// half-way. Members of both versions are in the fleet then, and the plan is changed among them.
-// Nobody may notice: all that moves is handed over.
+// versionFault begins a rolling upgrade of all members to another build and rolls back half-way.
+// While the fleet has both versions, it also changes the plan. Nobody may notice: all that moves is
+// handed over.
 type versionFault struct {
 	world *world
 	// changed are the members that run the other build.
@@ -47,7 +47,7 @@ func (f *versionFault) Begin(ctx context.Context) (expectation, error) {
 	return expectation{progress: true}, f.replan(ctx)
 }
 
-// replan has an operator split a shard, whose successors may be of another build than its holder.
+// replan splits a shard, whose successors may belong to another build than its holder.
 func (f *versionFault) replan(ctx context.Context) error {
 	w := f.world
 	f.split = &planChange{world: w, edit: splitShard}
@@ -84,8 +84,8 @@ func (f *versionFault) End(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// mixed returns nil if the first of the members have made their last writes with one build, and the
-// others with another one.
+// mixed returns nil if the last writes of the first members came from one build, and those of the
+// others from another.
 func (w *world) mixed(members []*manager, changed int) error {
 	builds := map[string]bool{}
 	for i, m := range members {

@@ -14,12 +14,13 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestGoesOn: each fault of the list comes once, and then they come for as long as -minutes says.
+// TestGoesOn checks that each fault of the list comes once, and that faults then continue for
+// -minutes.
 func TestGoesOn(t *testing.T) {
 	for _, test := range []struct {
 		args string
 		done int
-		ago  time.Duration // that each had come
+		ago  time.Duration // since each had come
 		want bool
 	}{
 		{"-faults kill,cut", 1, 0, true},
@@ -62,7 +63,7 @@ twin   0      not run
 	}
 }
 
-// TestAftermath has what may become of a shard's Lease that was tampered with.
+// TestAftermath covers the possible states of a shard's Lease after tampering.
 func TestAftermath(t *testing.T) {
 	before := hold{holder: "a_1", term: 3}
 	late := testOptions(t).timing.LeaseDuration
@@ -89,8 +90,8 @@ func TestAftermath(t *testing.T) {
 	}
 }
 
-// TestAnotherDivisionLeavesTraces: Leases of another number of shards are found, by name or by what
-// they cover.
+// TestAnotherDivisionLeavesTraces checks that Leases of another number of shards are found, by name
+// or by extent.
 func TestAnotherDivisionLeavesTraces(t *testing.T) {
 	plan, err := catalogue.DefaultPlan(4)
 	if err != nil {

@@ -54,7 +54,7 @@ func (p *planChange) Begun(lease *coordinationv1.Lease) bool {
 	return true
 }
 
-// Done implements operation: every shard of the plan is held, and no other by anybody alive.
+// Done implements operation: a live member holds every shard of the plan, and no other shard.
 func (p *planChange) Done(ctx context.Context) error {
 	if err := p.world.held(p.began); err != nil {
 		return err
@@ -72,14 +72,15 @@ func (p *planChange) Undo(ctx context.Context) error {
 	return err
 }
 
-// splitShard cuts a range in half.
+// splitShard halves a range.
 func splitShard(plan shard.Plan, random *rand.Rand) shard.Plan {
 	ring := editableRing(&plan)
 	i := random.IntN(len(ring.Shards))
 	low := ring.Shards[i]
 	low.Name = ""
 	high := low
-	// Unsigned, the length is right also of a range that ends at 0, but for that of everything.
+	// Unsigned arithmetic gives the right length even for a range that ends at 0, except for the
+	// whole keyspace.
 	half := (low.Range.End - low.Range.Start) / 2
 	if half == 0 {
 		half = 1 << 63
@@ -90,8 +91,8 @@ func splitShard(plan shard.Plan, random *rand.Rand) shard.Plan {
 	return plan
 }
 
-// moveJobs gives the controllers of jobs a ring of their own. Every range that they leave is
-// another shard without them.
+// moveJobs moves the job controllers to a ring of their own. Every range that they leave becomes a
+// new shard without them.
 func moveJobs(plan shard.Plan, _ *rand.Rand) shard.Plan {
 	jobs := []string{"cronjob-controller", "job-controller", "ttl-after-finished-controller"}
 	ring := editableRing(&plan)
@@ -104,7 +105,7 @@ func moveJobs(plan shard.Plan, _ *rand.Rand) shard.Plan {
 	return plan
 }
 
-// editableRing makes a copy of the ring of namespaces part of the plan, and returns it.
+// editableRing replaces the plan's ring of namespaces with a copy, and returns the copy.
 func editableRing(plan *shard.Plan) *shard.Ring {
 	plan.Rings = slices.Clone(plan.Rings)
 	ring := &plan.Rings[slices.IndexFunc(plan.Rings, func(r shard.Ring) bool { return r.Name == catalogue.NamespacesRing })]
@@ -134,8 +135,8 @@ func (d *drain) Begun(lease *coordinationv1.Lease) bool {
 	return lease.Name == election.MemberLease(fleetName, d.member.member) && lease.Annotations[leaseapi.DrainAnnotation] != ""
 }
 
-// Done implements operation: others hold all shards, also if the member has been started again
-// meanwhile.
+// Done implements operation: others hold all shards, even if the member has restarted in the
+// meantime.
 func (d *drain) Done(context.Context) error {
 	return d.world.held(d.began, d.member.name)
 }
@@ -149,7 +150,7 @@ func (d *drain) Undo(ctx context.Context) error {
 	return d.world.finished(ctx, command)
 }
 
-// undrain gives shards to all members again.
+// undrain undrains all members.
 func (w *world) undrain(ctx context.Context) error {
 	for _, name := range w.opts.members() {
 		err := w.tamper(ctx, election.MemberLease(fleetName, name), func(l *coordinationv1.Lease) *coordinationv1.Lease {

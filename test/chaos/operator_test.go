@@ -17,8 +17,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestOperatorsPlans: what an operator applies may follow the plan in force, changes as much as is
-// said, and is followed by the first plan again, under its old names.
+// TestOperatorsPlans checks that an operator's plan may follow the plan in force, makes the stated
+// number of changes, and may be followed by the first plan under its old names.
 func TestOperatorsPlans(t *testing.T) {
 	for name, test := range map[string]struct {
 		edit  func(shard.Plan, *rand.Rand) shard.Plan
@@ -64,8 +64,8 @@ func shardLease(name, holder string) *coordinationv1.Lease {
 	}
 }
 
-// TestSignals: the weather changes once the operation has begun, or after a shard has changed hands
-// then, and not for what happened before, nor for renewals.
+// TestSignals checks that the failure begins once the operation has begun, or once a shard has
+// changed hands after that. Earlier changes and renewals do not count.
 func TestSignals(t *testing.T) {
 	mark := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Name: election.MemberLease(fleetName, "a"), Annotations: map[string]string{leaseapi.DrainAnnotation: "now"},
@@ -82,8 +82,8 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestAdopt: a plan that was changed and put back is followed by Lease and by namespace; shards in
-// no plan may keep the name of a dead holder, but not that of a live one.
+// TestAdopt checks that a plan that was changed and restored is followed by Lease and by namespace.
+// Shards in no plan may still name a dead holder, but not a live one.
 func TestAdopt(t *testing.T) {
 	first, err := catalogue.DefaultPlan(2)
 	if err != nil {
@@ -125,7 +125,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// TestMixed: two versions must be at work, each in its members.
+// TestMixed checks that two versions must be at work, each in its members.
 func TestMixed(t *testing.T) {
 	members := []*manager{{name: "a", member: "a"}, {name: "b", member: "b"}, {name: "c", member: "c"}}
 	for builds, want := range map[string]string{

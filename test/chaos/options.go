@@ -13,7 +13,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// target is what is put under chaos.
+// target is the system under test.
 type target string
 
 const (
@@ -25,7 +25,7 @@ const (
 	fleetName = "flotilla"
 	stockName = "kube-controller-manager"
 
-	// rebalanceDelay is shorter than the default of 10 s, which would be waited for after every
+	// rebalanceDelay is shorter than the default of 10 s, which would delay the recovery from every
 	// fault.
 	rebalanceDelay = 3 * time.Second
 )
@@ -54,7 +54,7 @@ type options struct {
 	extra    []string
 }
 
-// parseFlags returns the options, or an error that names the flag at fault. Usage goes to out.
+// parseFlags returns the options, or an error that names the wrong flag. It prints usage to out.
 func parseFlags(args []string, out io.Writer) (options, error) {
 	var o options
 	var faults, extra, kind string
@@ -135,8 +135,7 @@ func (o options) validate() error {
 	return nil
 }
 
-// chooseFaults returns the names in a list, each of which must be known and possible with the
-// target.
+// chooseFaults returns the names in a list. Each must be known and possible with the target.
 func chooseFaults(list string, t target) ([]string, error) {
 	possible := faultNames(func(k faultKind) bool { return t == fleetTarget || k.stock })
 	switch list {
@@ -154,7 +153,7 @@ func chooseFaults(list string, t target) ([]string, error) {
 	return names, nil
 }
 
-// members are the replicas' names, as a StatefulSet would call them.
+// members returns the replicas' names, as in a StatefulSet.
 func (o options) members() []string {
 	var names []string
 	for i := range o.replicas {
@@ -165,8 +164,8 @@ func (o options) members() []string {
 
 func memberName(i int) string { return fmt.Sprintf("flotilla-%d", i) }
 
-// leaderLock returns the name of the Lease that the fleet must hold: that of the stock controller
-// manager, unless the replicas' flags say otherwise. It is empty where there is none.
+// leaderLock returns the name of the Lease that the fleet must hold: the stock controller
+// manager's, unless the replicas' flags say otherwise. It is empty if there is none.
 func (o options) leaderLock() string {
 	if o.target == stockTarget {
 		return ""

@@ -17,7 +17,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// shardLeases returns the shards of the plan by the names of their Leases.
+// shardLeases returns the plan's shards by Lease name.
 func shardLeases(plan shard.Plan) map[string]shard.ID {
 	leases := map[string]shard.ID{}
 	for _, s := range plan.Shards() {
@@ -26,8 +26,8 @@ func shardLeases(plan shard.Plan) map[string]shard.ID {
 	return leases
 }
 
-// adopt judges the fleet by another plan from now on. Leases of shards that are in it no more stay
-// for ever, and are none of another division of the namespaces.
+// adopt makes another plan the one by which the fleet is judged. Leases of shards that it lacks
+// stay for ever, and are not leftovers of another division of the namespaces.
 func (w *world) adopt(plan shard.Plan) {
 	leases := shardLeases(plan)
 	for _, name := range w.leases() {
@@ -53,8 +53,8 @@ func (w *world) planNow(ctx context.Context) (*coordinationv1.Lease, shard.Plan,
 	return lease, plan, err
 }
 
-// putBack makes the first plan the next one: without the homes that a change by hand gives to
-// shards, which keep members that join from getting any.
+// putBack makes the first plan the next one, without the homes that a manual change gives to
+// shards. Those would keep joining members from getting any.
 func (w *world) putBack(ctx context.Context) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		lease, plan, err := w.planNow(ctx)
@@ -80,7 +80,7 @@ func (w *world) putBack(ctx context.Context) error {
 	})
 }
 
-// fleetLeases returns all Leases of the fleet that the API server has.
+// fleetLeases returns all of the fleet's Leases in the API server.
 func (w *world) fleetLeases(ctx context.Context) ([]coordinationv1.Lease, error) {
 	selector := labels.Set{leaseapi.FleetLabel: fleetName}.String()
 	leases, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: selector})
@@ -99,8 +99,8 @@ func (w *world) followed(ctx context.Context) error {
 	return heldBeside(leases, w.plan)
 }
 
-// heldBeside returns an error for every shard that a live member holds and the plan does not have.
-// The Lease of a shard that was given up goes on naming whoever died with it.
+// heldBeside returns an error for every shard that a live member holds and that is not in the plan.
+// The Lease of a shard that was given up keeps the name of a holder that died with it.
 func heldBeside(leases []coordinationv1.Lease, plan shard.Plan) error {
 	planned, live := shardLeases(plan), map[string]bool{}
 	var records []election.Record
@@ -129,8 +129,8 @@ func (w *world) strays(ctx context.Context) error {
 	return strayLeases(leases, w.plan, w.retired)
 }
 
-// strayLeases returns an error for every Lease that is of no shard of the plan, nor of one that was
-// retired, or says that its shard covers something else.
+// strayLeases returns an error for every Lease whose shard is neither in the plan nor retired, or
+// that records another extent for its shard.
 func strayLeases(leases []coordinationv1.Lease, plan shard.Plan, retired map[string]bool) error {
 	extents := map[string]shard.Extent{}
 	for id, e := range plan.Extents() {

@@ -12,14 +12,13 @@ import (
 	"github.com/flotilla-kube/flotilla/test/command"
 )
 
-// round is one fault, from a fleet that is whole to a fleet that is whole again.
+// round is one fault, from a whole fleet to a whole fleet.
 type round struct {
 	world *world
 	kind  faultKind
 }
 
-// Run returns an error if something was not as it must be, and what the fault's tampering was, if
-// any.
+// Run returns an error if a check failed, and the fault's tampering, if any.
 func (r *round) Run(ctx context.Context) (*tampering, error) {
 	w := r.world
 	f := r.kind.make(w)
@@ -32,7 +31,7 @@ func (r *round) Run(ctx context.Context) (*tampering, error) {
 	}
 	waitErr := r.during(ctx, expect, began)
 	ended := time.Now()
-	// Also after a failure: what is left must not look worse than it is.
+	// Also after a failure, so that what is left does not look worse than it is.
 	if err := errors.Join(waitErr, wrap("end", f.End(ctx))); err != nil {
 		return expect.tampered, err
 	}
@@ -77,7 +76,7 @@ func (r *round) endings(ctx context.Context, e expectation, began time.Time) err
 	return errors.Join(errs...)
 }
 
-// leaderLock returns an error if the fleet did not hold its leader lock all the while, in one term.
+// leaderLock returns an error if the fleet did not hold its leader lock in one term throughout.
 func (r *round) leaderLock(e expectation, began time.Time) error {
 	if e.everyone || e.leaderLockMoves {
 		return nil
@@ -96,7 +95,7 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// during waits for what must come about while the fault lasts, and until it has lasted long enough.
+// during waits for what must happen while the fault lasts, and until it has lasted long enough.
 func (r *round) during(ctx context.Context, e expectation, began time.Time) error {
 	w := r.world
 	acting := time.Now()
@@ -119,7 +118,7 @@ func (r *round) during(ctx context.Context, e expectation, began time.Time) erro
 	}
 	if e.progress {
 		if e.everyone {
-			limit = w.wholeLimit() // Members may end, and come back while it lasts.
+			limit = w.wholeLimit() // Members may end and return while it lasts.
 		}
 		_, err := w.await(ctx, limit, "canaries move while it lasts", func(context.Context) error {
 			return w.journal.progressed(w.namespaces, acting)
@@ -129,7 +128,7 @@ func (r *round) during(ctx context.Context, e expectation, began time.Time) erro
 	return ctx.Err()
 }
 
-// bystanders returns an error if somebody lost a claim or ended who should not have.
+// bystanders returns an error if a manager lost a claim or ended that should not have.
 func (r *round) bystanders(e expectation, began time.Time) error {
 	if e.everyone {
 		return nil
@@ -155,7 +154,7 @@ func (r *round) bystanders(e expectation, began time.Time) error {
 	return errors.Join(errs...)
 }
 
-// summary says what became of claims and processes since the beginning of the fault.
+// summary says what happened to claims and processes since the fault began.
 func (r *round) summary(began time.Time) string {
 	var parts []string
 	handed, lost := gaps(r.world.journal.changesSince(began))

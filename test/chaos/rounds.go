@@ -9,9 +9,9 @@ import (
 	"github.com/flotilla-kube/flotilla/test/command"
 )
 
-// faults does as many rounds as the options say. After one that has failed it goes on once the
-// fleet is whole again, and ends if that cannot be: what comes after would be judged by a fleet
-// that was not. The error has all that failed.
+// faults runs as many rounds as the options say. After a failed round it continues once the fleet
+// is whole again. If the fleet does not recover, it stops, because later rounds would prove
+// nothing. The error has all failures.
 func (c *chaos) faults(ctx context.Context) error {
 	took, err := c.awaitWhole(ctx, time.Now())
 	if err != nil {
@@ -48,7 +48,7 @@ func (c *chaos) faults(ctx context.Context) error {
 	return errors.Join(append(errs, c.quiet())...)
 }
 
-// fault does one round.
+// fault runs one round.
 func (c *chaos) fault(ctx context.Context, number int, kind faultKind) error {
 	c.out.printf("[%d] %s", number, kind.name)
 	start := time.Now()
@@ -86,7 +86,7 @@ func (c *chaos) quiet() error {
 	return err
 }
 
-// recover returns once the fleet is whole after a fault that failed.
+// recover returns once the fleet is whole after a failed fault.
 func (c *chaos) recover(ctx context.Context) error {
 	began := time.Now()
 	if err := c.restore(ctx); err != nil {
@@ -98,8 +98,8 @@ func (c *chaos) recover(ctx context.Context) error {
 	return err
 }
 
-// goesOn reports whether another fault is to come after so many. dealt is when each of the list had
-// come.
+// goesOn reports whether another fault follows. done is how many there were, dealt when each of the
+// list had come.
 func (c *chaos) goesOn(done int, dealt time.Time) bool {
 	switch {
 	case c.opts.rounds > 0:

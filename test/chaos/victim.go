@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// A fault proves something only where it hits a replica at work: one that has made so many
-	// writes in so many seconds.
+	// A fault proves something only if it hits a replica at work: one that has recently made this
+	// many writes.
 	loadedSeconds = 3
 	loadedWrites  = 3
 	loadedLimit   = 2 * time.Minute
 )
 
-// loadedVictim waits until there are managers at work, and returns one of them by chance.
+// loadedVictim waits until managers are at work, and returns a random one of them.
 func (w *world) loadedVictim(ctx context.Context) (*manager, error) {
 	var candidates []*manager
 	_, err := w.await(ctx, loadedLimit, "a replica is at work", func(context.Context) error {
@@ -37,7 +37,7 @@ func (w *world) loadedVictim(ctx context.Context) (*manager, error) {
 	return victim, nil
 }
 
-// workOf returns how many writes the manager has made lately.
+// workOf returns how many writes the manager has made recently.
 func (w *world) workOf(m *manager) int {
 	if w.opts.target == fleetTarget {
 		return w.journal.writesOf(m.member, loadedSeconds)
@@ -67,7 +67,7 @@ func (w *world) namespacesOf(m *manager) []string {
 	})
 }
 
-// holdsOf says how many shards the manager holds, where there are any.
+// holdsOf says how many shards the manager holds; empty for the stock controller manager.
 func (w *world) holdsOf(m *manager) string {
 	if w.opts.target == stockTarget {
 		return ""
@@ -81,8 +81,8 @@ func (w *world) holdsOf(m *manager) string {
 	return fmt.Sprintf(", holds %d shards", n)
 }
 
-// loadedShard waits until there are namespaced shards at work, and returns one of them by chance
-// with its holder.
+// loadedShard waits until namespaced shards are at work, and returns a random one of them with its
+// holder.
 func (w *world) loadedShard(ctx context.Context) (shard.ID, hold, error) {
 	var candidates []shard.ID
 	_, err := w.await(ctx, loadedLimit, "a shard is at work", func(context.Context) error {

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 )
 
-// weather answers some requests in the API server's place and ends watches, for the proxies that
+// weather answers some requests instead of the API server and ends watches, for the proxies that
 // end TLS.
 type weather struct {
 	mu       sync.Mutex
@@ -26,18 +26,17 @@ func newWeather(seed uint64) *weather {
 	return &weather{random: rand.New(rand.NewPCG(seed, seed)), watches: map[int]context.CancelFunc{}}
 }
 
-// Set says which part of all requests is answered with an error, and which part of new watches with
-// 410.
+// Set sets the share of all requests that get an error, and the share of new watches that get 410.
 func (w *weather) Set(errors, gone float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.errors, w.gone = errors, gone
 }
 
-// Injected returns how many answers were not the server's, and how many watches were ended.
+// Injected returns how many requests weather answered plus how many watches it ended.
 func (w *weather) Injected() int64 { return w.injected.Load() }
 
-// EndWatches ends all watches that are open.
+// EndWatches ends all open watches.
 func (w *weather) EndWatches() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,7 +47,7 @@ func (w *weather) EndWatches() {
 	}
 }
 
-// between returns a handler that forwards what the weather lets through.
+// between returns a handler that forwards the requests that weather does not answer.
 func (w *weather) between(forward http.Handler) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		watch := isWatch(r)
@@ -71,13 +70,13 @@ func isWatch(r *http.Request) bool {
 	return r.Method == http.MethodGet && (value == "true" || value == "1")
 }
 
-// stormCodes are the answers of a storm: each is one that the API server gives as well.
+// stormCodes are a storm's answers; the API server gives each of them as well.
 var stormCodes = []int{
 	http.StatusConflict, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable,
 	http.StatusGatewayTimeout,
 }
 
-// draw returns the status to answer with, 0 for the server's own.
+// draw returns the status to answer with, or 0 to forward the request.
 func (w *weather) draw(watch bool) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,7 +105,7 @@ func (w *weather) watching(parent context.Context) (context.Context, func()) {
 	}
 }
 
-// reasons are the API's own words for the codes.
+// reasons are the API's reasons for the codes.
 var reasons = map[int]string{
 	http.StatusConflict: "Conflict", http.StatusTooManyRequests: "TooManyRequests", http.StatusGone: "Expired",
 	http.StatusInternalServerError: "InternalError", http.StatusServiceUnavailable: "ServiceUnavailable",

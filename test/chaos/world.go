@@ -23,26 +23,26 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// world is all that a fault can act upon and look at.
+// world is everything that a fault can change and observe.
 type world struct {
 	opts   options
 	out    *printer
 	random *rand.Rand
-	// plan is the one in force, first that which the fleet began with.
+	// plan is the plan in force, first the initial one.
 	plan, first shard.Plan
-	// retired are the Leases of shards that are in the plan no more.
+	// retired are the Leases of shards that are not in the plan any more.
 	retired map[string]bool
 	cp      *controlplane.ControlPlane
 	client  kubernetes.Interface
-	// namespaces have one canary each; homes says in which shard each lies.
+	// namespaces have one canary each; homes has the shard of each.
 	namespaces []string
 	homes      map[string]shard.ID
 	journal    *journal
 	load       *load
 	config     managerConfig
 	stall      stallWatch
-	// machine is how slow this one was before the fault; handed is for how long nobody held what
-	// was moved as planned, and slowest how slow the machine was before those faults.
+	// machine is the machine's speed before the fault. handed has the gaps of planned moves, and
+	// slowest the slowest machine before those faults.
 	machine, slowest calibrate.Machine
 	handed           []time.Duration
 	// http asks the managers whether they are ready.
@@ -50,7 +50,7 @@ type world struct {
 
 	mu       sync.Mutex
 	managers []*manager
-	// leaders are the stock managers by the identities that they have led with.
+	// leaders are the stock managers by the identities under which they have led.
 	leaders map[string]*manager
 	// add starts to supervise a manager.
 	add func(*manager)
@@ -59,24 +59,24 @@ type world struct {
 func newHTTPClient() *http.Client {
 	return &http.Client{
 		Timeout: 10 * time.Second,
-		// A manager's serving certificate is its own, and nothing secret is asked.
+		// A manager's serving certificate is self-signed, and nothing secret is sent.
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true},
 	}
 }
 
-// all returns all managers there have ever been, in the order of their names.
+// all returns all managers so far, sorted by name.
 func (w *world) all() []*manager {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.managers)
 }
 
-// wanted returns the managers that are to run.
+// wanted returns the managers that should run.
 func (w *world) wanted() []*manager {
 	return slices.DeleteFunc(w.all(), func(m *manager) bool { return !m.isWanted() })
 }
 
-// join makes a new manager, supervised and not started yet.
+// join creates a manager that is supervised and not started yet.
 func (w *world) join(name, member string, extra ...string) (*manager, error) {
 	for _, m := range w.all() {
 		if m.name == name {
@@ -100,8 +100,8 @@ func (w *world) await(ctx context.Context, within time.Duration, what string, co
 	return harness.Await(ctx, within, what, condition)
 }
 
-// held returns nil if every shard is held by a running member that has renewed its Lease since a
-// time. Those in without must hold none.
+// held returns nil if a running member holds every shard and has renewed its Lease since a time.
+// Those in without must hold none.
 func (w *world) held(since time.Time, without ...string) error {
 	if w.opts.target == stockTarget {
 		return w.stockHeld(since, without...)
@@ -115,7 +115,7 @@ func (w *world) held(since time.Time, without ...string) error {
 	return heldBy(w.leases(), w.journal.snapshot(), running, since)
 }
 
-// leases are the names of the shards' Leases, sorted.
+// leases returns the names of the shards' Leases, sorted.
 func (w *world) leases() []string {
 	if w.opts.target == stockTarget {
 		return []string{stockName}
@@ -127,7 +127,7 @@ func (w *world) leases() []string {
 	return names
 }
 
-// heldBy returns nil if all Leases have been renewed since a time, by one of these members.
+// heldBy returns nil if one of these members has renewed each Lease since a time.
 func heldBy(leases []string, holds map[string]hold, members map[string]bool, since time.Time) error {
 	var faults []string
 	for _, name := range leases {
@@ -147,7 +147,7 @@ func heldBy(leases []string, holds map[string]hold, members map[string]bool, sin
 	return fmt.Errorf("%d of %d shards are not held by a live member; %s", len(faults), len(leases), faults[0])
 }
 
-// ready returns nil if every manager that is to run says that it is ready.
+// ready returns nil if every wanted manager is ready.
 func (w *world) ready(ctx context.Context) error {
 	for _, m := range w.wanted() {
 		if err := w.readyOne(ctx, m); err != nil {
@@ -168,7 +168,7 @@ func (w *world) readyOne(ctx context.Context, m *manager) error {
 	return nil
 }
 
-// status returns what the manager answers to the question whether it is ready.
+// status returns the status of the manager's readiness endpoint.
 func (w *world) status(ctx context.Context, m *manager) (int, error) {
 	p := m.current()
 	if p == nil {
@@ -178,7 +178,7 @@ func (w *world) status(ctx context.Context, m *manager) (int, error) {
 	return code, err
 }
 
-// spreadOut returns nil if every member that is to run holds a shard.
+// spreadOut returns nil if every wanted member holds a shard.
 func (w *world) spreadOut() error {
 	if w.opts.target == stockTarget {
 		return nil
@@ -201,8 +201,8 @@ func (w *world) whole(ctx context.Context, since time.Time) error {
 	return errors.Join(w.held(since), w.leaderLockHeld(since), w.spreadOut(), w.journal.progressed(w.namespaces, since), w.ready(ctx))
 }
 
-// leaderLockHeld returns nil if the fleet holds its leader lock, if it has one, and somebody has
-// renewed it since a time.
+// leaderLockHeld returns nil if the fleet holds its leader lock, if it has one, and has renewed it
+// since a time.
 func (w *world) leaderLockHeld(since time.Time) error {
 	if w.opts.leaderLock() == "" {
 		return nil
@@ -217,9 +217,9 @@ func (w *world) leaderLockHeld(since time.Time) error {
 	return nil
 }
 
-// restore brings everything back to what it was before the first fault, after one that did not end
-// as it should: every way to the API server is open, the members of the beginning run, and no
-// others, none of them is drained, and the plan is the first one.
+// restore returns everything to its state before the first fault, after a fault that went wrong.
+// All connections to the API server are open, exactly the first members run, none of them is
+// drained, and the plan is the first one.
 func (w *world) restore(ctx context.Context) error {
 	var errs []error
 	for _, m := range w.all() {
@@ -232,7 +232,7 @@ func (w *world) restore(ctx context.Context) error {
 		case wanted && (!m.isWanted() || m.use("")):
 			errs = append(errs, m.kill(), m.up())
 		case !wanted:
-			_ = m.leave(ctx) // How it ends is not what is asked here.
+			_ = m.leave(ctx) // How it ends does not matter here.
 		}
 	}
 	if w.opts.target == fleetTarget {
@@ -244,8 +244,8 @@ func (w *world) restore(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// wholeLimit is how long the fleet may take to be whole, with room for Leases to run out twice:
-// those of a member that ended, and then those of its next incarnation's predecessor.
+// wholeLimit is how long the fleet may take to be whole. Leases may expire twice in that time:
+// those of a member that ended, and then its predecessor's for its next incarnation.
 func (w *world) wholeLimit() time.Duration {
 	return 2*w.opts.timing.LeaseDuration + rebalanceDelay + 4*w.opts.margin
 }
@@ -255,7 +255,7 @@ func (w *world) awaitWhole(ctx context.Context, since time.Time) (time.Duration,
 	return w.await(ctx, w.wholeLimit(), "the fleet is whole again", func(ctx context.Context) error { return w.whole(ctx, since) })
 }
 
-// panicked returns an error if a log of a manager has a panic in it.
+// panicked returns an error if a manager's log has a panic.
 func (w *world) panicked() error {
 	for _, m := range w.all() {
 		path := m.logPath()
@@ -269,8 +269,8 @@ func (w *world) panicked() error {
 	return nil
 }
 
-// stockHeld is held for the stock controller manager, whose Lease does not tell which of two
-// processes on one machine holds it: their logs do.
+// stockHeld is held for the stock controller manager, whose Lease does not show which of two
+// processes on one machine holds it. Their logs do.
 func (w *world) stockHeld(since time.Time, without ...string) error {
 	h := w.journal.snapshot()[stockName]
 	leader := w.stockLeader(h.holder)
@@ -283,7 +283,7 @@ func (w *world) stockHeld(since time.Time, without ...string) error {
 	return nil
 }
 
-// stockLeader returns the manager whose log says that it became the leader by this identity.
+// stockLeader returns the manager whose log says that it became the leader under this identity.
 func (w *world) stockLeader(identity string) *manager {
 	w.mu.Lock()
 	known := w.leaders[identity]

@@ -16,10 +16,11 @@ import (
 // resource is what all work writes.
 const resource = "pods"
 
-// longestWire is how long a write can be on its way: shorter than any lease duration by any clock.
+// longestWire limits how long a write is in transit. It is shorter than a lease duration by any
+// clock.
 const longestWire = 3 * time.Second
 
-// api is the API server: it takes writes, and remembers them.
+// api is the API server: it accepts writes and records them.
 type api struct {
 	version int
 	written map[part][]written
@@ -28,18 +29,17 @@ type api struct {
 // written is a write that was accepted.
 type written struct {
 	process *process
-	// claim is the one that it was sent under; nil if there was none.
+	// claim is the claim under which the write was sent; nil if there was none.
 	claim    *claim
 	version  int
 	sent, at time.Time
-	// late: the claim behind it had ended when it arrived.
+	// late is set if the claim had ended when the write arrived.
 	late bool
 }
 
 func (a *api) init() { a.written = map[part][]written{} }
 
-// versionAt returns the version of the last write to what a part covers that was accepted at or
-// before t.
+// versionAt returns the version of the last write accepted by time t to anything that p covers.
 func (w *world) versionAt(p part, t time.Time) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,8 +62,8 @@ type wire struct {
 	part    part
 }
 
-// RoundTrip implements http.RoundTripper. A request is sent when this is called; whether anybody
-// waits for its answer makes no difference to the server.
+// RoundTrip implements http.RoundTripper. The request is sent when it is called. The server carries
+// it out whether or not the caller waits for the answer.
 func (r *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	w, p, sent := r.process.world, r.process, time.Now()
 	held := w.judgeSent(p, r.shard, termOf(req))
@@ -113,7 +113,7 @@ func answer(status int, body string) *http.Response {
 	}
 }
 
-// termOf reads the term that the fence has put into the request.
+// termOf returns the term that the fence wrote into the request.
 func termOf(req *http.Request) int32 {
 	_, after, _ := strings.Cut(req.Header.Get("User-Agent"), "term=")
 	digits, _, _ := strings.Cut(after, ")")
@@ -124,7 +124,7 @@ func termOf(req *http.Request) int32 {
 	return int32(term)
 }
 
-// accept takes a write and returns its version, or 0 if it is refused.
+// accept records a write and returns its version, or 0 if the API server refuses it.
 func (w *world) accept(p part, write written) int {
 	refused := w.enforced && w.admission.refuses(write.process.id())
 	w.mu.Lock()

@@ -21,17 +21,17 @@ type claim struct {
 	process *process
 	id      shard.ID
 	term    int32
-	// acquired is when it began.
+	// acquired is when the claim began.
 	acquired time.Time
-	// draining is when its work was asked to stop, by the holder's clock.
+	// draining is when the holder asked its work to stop, by the holder's clock.
 	draining time.Time
-	// ended is when it ended; zero before that.
+	// ended is when the claim ended; zero before that.
 	ended time.Time
-	// released is set once its holder has sent the release.
+	// released is set once the holder has sent the release.
 	released bool
 }
 
-// valid reports whether a write may start now.
+// valid reports whether the holder may start a write.
 func (c *claim) valid() bool { return c.ended.IsZero() && c.confirmed() }
 
 // confirmed reports whether the last heartbeat is recent enough.
@@ -40,8 +40,8 @@ func (c *claim) confirmed() bool {
 	return !c.process.isDead() && c.process.clock.Now().Before(deadline)
 }
 
-// over reports whether it has ended before this instant. Of a write that passes the fence and an
-// end in the same instant of virtual time nothing says which was first.
+// over reports whether the claim ended before this instant. If a write passes the fence at the same
+// virtual instant, nothing says which came first.
 func (c *claim) over() bool { return !c.ended.IsZero() && time.Now().After(c.ended) }
 
 func (w *world) claimLocked(p *process, id shard.ID, term int32) *claim {
@@ -53,7 +53,7 @@ func (w *world) claimLocked(p *process, id shard.ID, term int32) *claim {
 	return nil
 }
 
-// heldLocked returns the valid claim of a process on a shard; nil if it has none.
+// heldLocked returns the process's valid claim on a shard, or nil.
 func (w *world) heldLocked(p *process, id shard.ID) *claim {
 	for _, c := range w.claims[id] {
 		if c.process == p && c.valid() {
@@ -63,7 +63,7 @@ func (w *world) heldLocked(p *process, id shard.ID) *claim {
 	return nil
 }
 
-// observeClaimLocked is told the events of shards.
+// observeClaimLocked receives the events of shards.
 func (w *world) observeClaimLocked(p *process, e fleet.Event) {
 	c := w.claimLocked(p, e.ID, e.Term)
 	switch e.Type {
@@ -97,7 +97,7 @@ func (w *world) observeClaimLocked(p *process, e fleet.Event) {
 	}
 }
 
-// judgeClaimsLocked holds that no two claims on a shard are valid.
+// judgeClaimsLocked checks that at most one claim on a shard is valid.
 func (w *world) judgeClaimsLocked(id shard.ID) {
 	var holders []string
 	w.claims[id] = slices.DeleteFunc(w.claims[id], func(c *claim) bool { return c.over() || c.process.isDead() })
@@ -114,8 +114,8 @@ func (w *world) judgeClaimsLocked(id shard.ID) {
 	}
 }
 
-// judgeSent holds that a write starts under a valid claim, and that its work has not been asked to
-// stop too long ago. It returns the claim.
+// judgeSent checks that a write starts under a valid claim, and within the drain limit if the work
+// was asked to stop. It returns the claim.
 func (w *world) judgeSent(p *process, id shard.ID, term int32) *claim {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,8 +135,8 @@ func (w *world) judgeSent(p *process, id shard.ID, term int32) *claim {
 	return c
 }
 
-// judgeDrainLater holds that work which was asked to stop has returned, or its process has ended,
-// once the fence has been closed for a lease duration.
+// judgeDrainLater checks that work that was asked to stop has returned, or that its process has
+// ended, once the fence has been closed for a lease duration.
 func (w *world) judgeDrainLater(c *claim) {
 	limit := handoffTimeout + election.DefaultTiming().LeaseDuration + requestSlack
 	time.AfterFunc(limit, func() {
@@ -152,7 +152,7 @@ func (w *world) judgeDrainLater(c *claim) {
 	})
 }
 
-// judgeUpdate holds that nobody clears a Lease while its own work runs.
+// judgeUpdate checks that no member clears a Lease while its own work runs.
 func (w *world) judgeUpdate(p *process, lease *coordinationv1.Lease) {
 	if lease.Name == leaseapi.PlanLease(fleetName) {
 		w.notePlan(lease)
@@ -188,7 +188,7 @@ func (w *world) judgeUpdate(p *process, lease *coordinationv1.Lease) {
 	}
 }
 
-// judgeTermsLocked holds that terms rise with every acquisition.
+// judgeTermsLocked checks that terms rise with every acquisition.
 func (w *world) judgeTermsLocked(history []leasetest.Write) {
 	highest := map[string]int32{}
 	for _, write := range history {
@@ -199,11 +199,11 @@ func (w *world) judgeTermsLocked(history []leasetest.Write) {
 			delete(highest, before.Name)
 			continue
 		case write.Client == "":
-			// Somebody else wrote: from here on that is the term to beat.
+			// Somebody outside the fleet wrote: later terms must exceed this one.
 			highest[name] = after.Transitions
 			continue
 		case name == stockLease:
-			continue // Members that share a term write it again after somebody has cleared the Lease.
+			continue // Members that share a term write it again after a Lease was cleared.
 		case after.Holder == "" || after.Holder == before.Holder && after.Transitions == before.Transitions:
 			continue
 		}

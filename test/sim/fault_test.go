@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// fault has one thing go wrong.
+// fault makes one thing go wrong.
 func (w *world) fault() {
 	if len(w.stocks) > 0 && w.random.IntN(4) == 0 {
 		w.stocks[w.random.IntN(len(w.stocks))].fault()
@@ -20,7 +20,7 @@ func (w *world) fault() {
 	}
 	d := upTo(w.random, 25*time.Second)
 	if w.enforced && w.random.IntN(5) == 0 {
-		d += 10 * time.Second // Mostly, others have taken over by then.
+		d += 10 * time.Second // Usually long enough for a takeover.
 		w.notef("%s is paused with its clock for %v", p.name(), d)
 		p.suspend(d, upTo(w.random, 5*time.Second), true)
 		return
@@ -83,8 +83,8 @@ func (w *world) fault() {
 	}
 }
 
-// pause has a machine whose member works stand still with its clock for so long that others take
-// over, and then go on.
+// pause freezes a machine whose member works, clock included, long enough for others to take over,
+// and then resumes it.
 func (w *world) pause() {
 	live := w.live()
 	w.mu.Lock()
@@ -106,7 +106,7 @@ func (w *world) pause() {
 	}
 }
 
-// flap has a member come and go.
+// flap makes a member come and go.
 func (w *world) flap(d time.Duration) {
 	if w.random.IntN(2) == 0 && len(w.seats) > 5 {
 		return

@@ -17,42 +17,42 @@ import (
 const (
 	// stockLease is the Lease of the stock controller manager's leader election.
 	stockLease = "kube-controller-manager"
-	// longestLinger is how long a stock controller manager goes on after it has let go of its
+	// longestLinger is how long a stock controller manager keeps working after it has released its
 	// Lease.
 	longestLinger = 2 * time.Second
-	// lockDelay is longer than that by any clock.
+	// lockDelay is longer than longestLinger by any clock.
 	lockDelay = 3 * time.Second
-	// longestMarkLag is how long the API server may not know of a mark that it has accepted.
+	// longestMarkLag is how long the API server may not enforce a mark that it has accepted.
 	longestMarkLag = 600 * time.Millisecond
-	// fenceDelay is longer than that by any clock.
+	// fenceDelay is longer than longestMarkLag by any clock.
 	fenceDelay = 900 * time.Millisecond
-	// fastest is how much faster than the others a clock may be: by less than lease duration /
-	// renew deadline.
+	// fastest is how much faster than the others a clock may be: less than lease duration / renew
+	// deadline.
 	fastest = 1.45
-	// fastestWithStock is the same where stock controller managers are, whose clock is the slowest:
-	// client-go's elector believes to lead for a renew deadline and a retry period.
+	// fastestWithStock replaces fastest where stock controller managers, with the slowest clock,
+	// compete. client-go's elector believes that it leads for a renew deadline plus a retry period.
 	fastestWithStock = 1.2
 )
 
-// features are what a world has besides members, a plan and faults.
+// features are what a seed has besides members, a plan and faults.
 type features struct {
-	// drift: the clocks differ in speed.
+	// drift makes the clocks differ in speed.
 	drift bool
-	// leaderLocks: stock controller managers compete with the fleet for the leader lock.
+	// leaderLocks makes stock controller managers compete with the fleet for the leader lock.
 	leaderLocks bool
-	// enforced: the API server enforces deploy/fence, and the clocks of suspended processes may
+	// enforced makes the API server enforce deploy/fence. The clocks of suspended processes may
 	// stand still.
 	enforced bool
-	// standby: members keep warm what they would own if its holder failed.
+	// standby makes members keep warm the shards that they would own if the holder failed.
 	standby bool
-	// rings: there is another ring of namespaces, members serve some rings only, and controllers
-	// move between rings.
+	// rings adds a second ring of namespaces, members that serve only some rings, and moves of
+	// controllers between rings.
 	rings bool
-	// planner: the planner balances ranges.
+	// planner makes the planner balance ranges.
 	planner bool
-	// versions: members are of two versions, whose controllers differ.
+	// versions gives the members two versions with different controllers.
 	versions bool
-	// refresh: what was prepared can be held against the present.
+	// refresh lets prepared caches be compared with the current state.
 	refresh bool
 	// shutdown is --controller-shutdown-timeout.
 	shutdown time.Duration
@@ -75,7 +75,7 @@ func (f features) String() string {
 	return fmt.Sprintf("%s, shutdown timeout %v", text, f.shutdown)
 }
 
-// configure has a member's configuration say what the world has.
+// configure sets a member's configuration for the seed's features.
 func (w *world) configure(c *fleet.Config, s *seat) {
 	c.Rings, c.Standby, c.ShutdownTimeout = s.rings, w.standby, w.shutdown
 	if w.leaderLocks {
@@ -97,11 +97,12 @@ func (w *world) configure(c *fleet.Config, s *seat) {
 	}
 }
 
-// urgent reports whether the planner may find an imbalance too large to wait with. In other worlds
-// it leaves time between its changes whatever the weights, which judgePlansLocked holds.
+// urgent reports whether the planner may treat an imbalance as too large to wait. Elsewhere it must
+// leave time between its changes whatever the weights, which judgePlansLocked checks.
 func (f features) urgent() bool { return f.planner && f.drift }
 
-// firstPlan has n ranges and two groups, and two ranges of another ring where there are more.
+// firstPlan returns a plan with n ranges and two groups, and two ranges of another ring if the seed
+// has one.
 func (w *world) firstPlan(n int) shard.Plan {
 	plan := shard.Plan{Generation: 1, Rings: []shard.Ring{w.ringOf("namespaces", n, "job-controller")}}
 	if w.rings {
@@ -128,7 +129,7 @@ func (w *world) ringOf(name string, n int, controllers ...string) shard.Ring {
 	return ring
 }
 
-// someRings returns what rings a member serves; nil is all.
+// someRings returns the rings that a member serves; nil means all.
 func (w *world) someRings() []string {
 	if !w.rings {
 		return nil
@@ -141,7 +142,7 @@ func (p *process) serves(ring string) bool {
 	return len(p.rings) == 0 || slices.Contains(p.rings, ring)
 }
 
-// populate gives the namespaces their weights, or changes some.
+// populate sets the namespaces' weights, or changes some of them.
 func (w *world) populate() {
 	weights := map[string]int64{}
 	maps.Copy(weights, *w.weights.Load())
@@ -165,8 +166,8 @@ func (k *work) Weigh() map[string]int64 {
 	return mine
 }
 
-// Load implements fleet.Loader: 100 bytes an object, and groups that are as heavy as many. Where
-// all clocks run at one speed nobody tells what it takes, as in an older version.
+// Load implements fleet.Loader with 100 bytes an object and heavy groups. If all clocks run at one
+// speed, no member reports its load, as in an older version.
 func (k *work) Load() (fleet.Load, bool) {
 	weights := k.Weigh()
 	if weights == nil || !k.process.world.drift {
@@ -182,8 +183,8 @@ func (k *work) Load() (fleet.Load, bool) {
 	return load, true
 }
 
-// TestDelaysAreLongEnough checks that the fleet's configured delays are longer than the models
-// take, by any clock.
+// TestDelaysAreLongEnough checks that the configured delays exceed what the models take, by any
+// clock.
 func TestDelaysAreLongEnough(t *testing.T) {
 	for name, delay := range map[string][2]time.Duration{
 		"leader-lock": {lockDelay, longestLinger}, "fence": {fenceDelay, longestMarkLag},

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// invariant is the name of something that the simulation holds. A failure prints it.
+// invariant names a property that the simulation checks. A failure prints it.
 type invariant string
 
 const (
@@ -38,7 +38,7 @@ const (
 	operator   invariant = "operator"
 )
 
-// invariants says what each one holds.
+// invariants describes each of them.
 var invariants = map[invariant]string{
 	oneClaim:   "no two members hold valid claims on one shard",
 	entitled:   "no work begins without a valid claim",
@@ -69,8 +69,8 @@ var invariants = map[invariant]string{
 	operator:   "the model: what the operator writes is a plan",
 }
 
-// TestEveryInvariantHasABug holds that each invariant is known to fail: some planted bug, or a
-// mistake in a model, is found by it and by no other.
+// TestEveryInvariantHasABug checks that every invariant can fail: a planted bug, or a mistake in a
+// model, violates it and no other.
 func TestEveryInvariantHasABug(t *testing.T) {
 	convict := map[invariant][]string{}
 	for _, b := range bugs {

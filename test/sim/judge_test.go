@@ -12,34 +12,34 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// excuse is how long a holder may not know that somebody has given its Lease away: its renewals
-// fail from then on, so it is less than a renew deadline and a request.
+// excuse is how long a holder may not know that somebody has given its Lease away. Its renewals
+// fail from then on, so it is less than a renew deadline plus a request.
 const excuse = 16 * time.Second
 
-// judge is what the invariants are held against. It is told what processes do, and believes none of
-// their clocks but the one that a claim is measured by.
+// judge checks the invariants. Processes report to it, and it trusts no clock of theirs except the
+// one that measures a claim.
 type judge struct {
 	claims map[shard.ID][]*claim
 	works  map[part][]*work
-	// disturbed is when somebody last gave away a Lease, removed when it was last deleted, touched
-	// when anything was done to it.
+	// disturbed is when somebody last gave a Lease away, removed when it was last deleted, and
+	// touched when it was last tampered with.
 	disturbed, removed, touched map[string]time.Time
 	instances                   map[*process]int
-	// extents has what each part covers, and near which parts overlap with it.
+	// extents has the extent of each part, and near the parts that overlap it.
 	extents map[part]shard.Extent
 	near    map[part][]part
 	counts  [kinds]int
-	// settled is how long it took after the last fault until all shards were run.
+	// settled is how long it took after the last fault until all shards ran.
 	settled time.Duration
 	// sentPlans is when a member first sent each plan.
 	sentPlans map[string]time.Time
 	// lostLock is set once a leader lock was lost.
 	lostLock bool
-	// gaveUp is when a process exited last because its work did not end.
+	// gaveUp is when a process last exited because its work did not end.
 	gaveUp time.Time
 }
 
-// part is a shard as one plan has it: of another plan that began again, one of the same name may
+// part is a shard as one plan has it. After a plan was started over, a shard of the same name may
 // cover something else.
 type part struct {
 	id     shard.ID
@@ -54,7 +54,7 @@ func (j *judge) init() {
 	j.extents, j.near = map[part]shard.Extent{}, map[part][]part{}
 }
 
-// know takes in what a shard covers.
+// know records what a shard covers.
 func (w *world) know(given fleet.Work) part {
 	p := part{id: given.Shard.ID, covers: given.Shard.Range.String() + " " + strings.Join(given.Controllers, ",")}
 	w.mu.Lock()
@@ -66,8 +66,7 @@ func (w *world) know(given fleet.Work) part {
 	return p
 }
 
-// overlappingLocked returns the part and all others, of any plan, that cover some of what it
-// covers.
+// overlappingLocked returns p and all parts, of any plan, that overlap it.
 func (w *world) overlappingLocked(p part) []part {
 	if near, known := w.near[p]; known {
 		return near
@@ -83,9 +82,8 @@ func (w *world) overlappingLocked(p part) []part {
 	return near
 }
 
-// excusedLocked reports whether somebody has given the Lease of the shard, or of one that it
-// overlaps, away of late. To delete that of a predecessor is to give it away: its successor sees
-// nobody hold it.
+// excusedLocked reports whether somebody has recently given away the Lease of the shard or of one
+// that overlaps it. Deleting a predecessor's Lease counts: to its successor the shard looks unheld.
 func (w *world) excusedLocked(p part) bool {
 	return slices.ContainsFunc(w.overlappingLocked(p), func(other part) bool {
 		given, ok := w.disturbed[w.leaseOf(other.id)]
@@ -94,7 +92,7 @@ func (w *world) excusedLocked(p part) bool {
 	})
 }
 
-// observe is told every event of every claim.
+// observe receives every event of every claim.
 func (w *world) observe(p *process, e fleet.Event) {
 	if p.isDead() {
 		return
@@ -130,7 +128,7 @@ func errorText(err error) string {
 	return " (" + err.Error() + ")"
 }
 
-// exit is told that a process must end.
+// exit receives a process's decision to exit.
 func (w *world) exit(p *process, reason string) {
 	if p.isDead() {
 		return
@@ -153,7 +151,7 @@ func (w *world) exit(p *process, reason string) {
 	p.kill()
 }
 
-// forget takes out what a process did, because it is dead.
+// forget removes the state of a dead process.
 func (w *world) forget(p *process) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -168,7 +166,7 @@ func (w *world) built(k *work, n int) {
 	w.instances[k.process] += n
 }
 
-// judgeEnd looks at what is left, and at the history of the Leases as a whole.
+// judgeEnd checks the final state and the whole history of the Leases.
 func (w *world) judgeEnd() {
 	if *mistake == "goroutine_left" {
 		go func() { <-make(chan struct{}) }()
@@ -185,23 +183,22 @@ func (w *world) judgeEnd() {
 	w.judgePlansLocked(history)
 }
 
-// disturb notes that somebody has given a Lease away.
+// disturb records that somebody has given a Lease away.
 func (w *world) disturb(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.disturbed[name] = time.Now()
 }
 
-// touch notes that somebody has written a Lease.
+// touch records that somebody has written a Lease.
 func (w *world) touch(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.touched[name] = time.Now()
 }
 
-// remove deletes a Lease. Soon after it was created, or a second time, that is like giving it away:
-// whoever has not heard of what was between counts from before. The comment of package election
-// says so.
+// remove deletes a Lease. Soon after its creation, or a second time, that equals giving it away: a
+// process that missed what happened in between counts from before. Package election documents this.
 func (w *world) remove(name string) bool {
 	w.mu.Lock()
 	at, before := w.removed[name]

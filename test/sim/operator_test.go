@@ -13,7 +13,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// replan has an operator change the plan: a range is split, two are merged, or a boundary moves.
+// replan changes the plan as an operator would: it splits a range, merges two, or moves a boundary.
 func (w *world) replan() {
 	lease := w.store.Get(leaseapi.PlanLease(fleetName))
 	current, err := leaseapi.PlanOn(lease)
@@ -21,7 +21,7 @@ func (w *world) replan() {
 		return
 	}
 	if w.isBad(lease) {
-		// The operator works from the plan that was there before.
+		// The operator works from the previous plan.
 		generation := current.Generation
 		current = w.lastPlan()
 		current.Generation = max(generation, current.Generation)
@@ -67,7 +67,7 @@ func (w *world) edit(ring *shard.Ring) {
 	i := w.random.IntN(len(ring.Shards))
 	old := ring.Shards[i]
 	switch n := len(ring.Shards); {
-	case n < 5 && w.random.IntN(2) == 0 && old.Range.End-1 != old.Range.Start: // a canary's may be a hash wide
+	case n < 5 && w.random.IntN(2) == 0 && old.Range.End-1 != old.Range.Start: // a canary's may be one hash wide
 		first, second := w.renamed(old), w.renamed(old)
 		middle := old.Range.Start + (old.Range.End-1-old.Range.Start)/2 + 1 // End 0 is 2^64
 		first.Range.End, second.Range.Start = middle, middle
@@ -87,8 +87,8 @@ func (w *world) edit(ring *shard.Ring) {
 	}
 }
 
-// moveController moves a controller from the ring to another one of namespaces, and reports whether
-// there are both. Every shard of the two rings covers something else from then on.
+// moveController moves a controller to another ring of namespaces, and reports whether it could.
+// Every shard of the two rings then covers something else.
 func (w *world) moveController(plan *shard.Plan, from *shard.Ring) bool {
 	to := slices.IndexFunc(plan.Rings, func(r shard.Ring) bool { return r.Scope == shard.ScopeNamespaced && r.Name != from.Name })
 	if to < 0 || len(from.Controllers) < 2 {
@@ -109,8 +109,8 @@ func (w *world) moveController(plan *shard.Plan, from *shard.Ring) bool {
 	return true
 }
 
-// misplan has somebody write a plan that no member may follow: a shard in it covers something else
-// than before. What members would judge it by may go with it.
+// misplan writes a plan that no member may follow, because a shard in it covers something else than
+// before. What members would judge it by may disappear with it.
 func (w *world) misplan() {
 	lease := w.store.Get(leaseapi.PlanLease(fleetName))
 	plan, err := leaseapi.PlanOn(lease)
@@ -143,8 +143,8 @@ func (w *world) misplan() {
 	w.notef("somebody writes plan generation %d, which may not follow, and %s the last good one", plan.Generation, good)
 }
 
-// isBad reports whether what is on the plan's Lease is what misplan wrote there, and nobody works
-// by it. Where no member knew of another plan, it has become the fleet's plan.
+// isBad reports whether the plan's Lease has what misplan wrote and no member follows it. If no
+// member knew another plan, it has become the fleet's plan.
 func (w *world) isBad(lease *coordinationv1.Lease) bool {
 	if w.bad == "" || lease == nil || lease.Annotations[leaseapi.DocumentAnnotation] != w.bad {
 		return false
@@ -164,7 +164,7 @@ func (w *world) isBad(lease *coordinationv1.Lease) bool {
 	return true
 }
 
-// drain has an operator drain a member, or take that back.
+// drain drains a member as an operator would, or undrains it.
 func (w *world) drain(s *seat) {
 	w.store.Tamper(election.MemberLease(fleetName, s.name), func(l *coordinationv1.Lease) {
 		if l.Annotations[leaseapi.DrainAnnotation] != "" {
@@ -188,7 +188,7 @@ func (w *world) isDrained(member string) bool {
 }
 
 // isUnknown reports whether the plan names a controller that no live member has, and some member
-// refuses it: a plan that was good to members of one version, once those have gone.
+// refuses it. Members of one version accepted such a plan and have since gone.
 func (w *world) isUnknown(plan shard.Plan) bool {
 	live := w.live()
 	if !w.versions || !slices.ContainsFunc(live, func(p *process) bool { return p.Refused() != nil }) {
@@ -208,11 +208,11 @@ func (w *world) isUnknown(plan shard.Plan) bool {
 	return false
 }
 
-// mend has the operator write a good plan where nonsense was written in its place: members that
-// know a good one do so themselves, and those that have never seen one must not guess. A plan that
-// may not follow is good to a member that has not seen the one before it; so that all can follow
-// the operator, every shard that may mean two things gets a new name.
-func (w *world) mend() {
+// repair writes a good plan in place of nonsense, as an operator would. Members that know a good
+// plan restore it; members that have never seen one must not guess. A member that has not seen the
+// plan before accepts one that others may not follow. So that all can follow the operator, every
+// ambiguous shard gets a new name.
+func (w *world) repair() {
 	lease := w.store.Get(leaseapi.PlanLease(fleetName))
 	if lease == nil || lease.Annotations[leaseapi.DocumentAnnotation] == "" {
 		return

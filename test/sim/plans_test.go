@@ -17,15 +17,15 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// replanInterval is how long the planner waits between changes that the weights ask for.
+// replanInterval is how long the planner waits between changes caused by weights.
 const replanInterval = 10 * time.Second
 
-// judgePlansLocked holds that a plan which a member writes is of a greater generation than the one
-// in whose place it is put, and that the planner leaves time between its changes, where no
-// imbalance is too large for that.
+// judgePlansLocked checks that a plan that a member writes has a greater generation than the one it
+// replaces. It also checks that the planner leaves time between its changes, unless an imbalance is
+// too large to wait.
 func (w *world) judgePlansLocked(history []leasetest.Write) {
-	var last leasetest.Write // of the planner
-	var joined time.Time     // when a member came or went last
+	var last leasetest.Write // by the planner
+	var joined time.Time     // when a member last came or went
 	for _, write := range history {
 		if changesMembers(write) {
 			joined = write.Time
@@ -44,7 +44,7 @@ func (w *world) judgePlansLocked(history []leasetest.Write) {
 			w.failLockedf(plans, "%s put plan generation %d at %.3f in the place of %d", write.Client, after.Generation, at.Seconds(), before.Generation)
 		}
 		if write.Before.Annotations[leaseapi.RejectedAnnotation] != write.After.Annotations[leaseapi.RejectedAnnotation] || before.Digest() == after.Digest() {
-			continue // somebody's nonsense was replaced
+			continue // it replaces nonsense
 		}
 		if adapted(before, after) {
 			w.countLocked(versionChanges)
@@ -61,9 +61,8 @@ func (w *world) judgePlansLocked(history []leasetest.Write) {
 	}
 }
 
-// changesMembers reports whether a write is of a member's Lease and makes it another incarnation's,
-// or says that the member joins, stays, leaves or is drained: for that the planner waits for no
-// interval.
+// changesMembers reports whether a write changes a member Lease's incarnation, or says that the
+// member joins, stays, leaves or is drained. The planner does not wait its interval for these.
 func changesMembers(write leasetest.Write) bool {
 	if write.Before == nil || write.After == nil {
 		either := cmp.Or(write.Before, write.After)
@@ -75,7 +74,7 @@ func changesMembers(write leasetest.Write) bool {
 			write.Before.Annotations[leaseapi.DrainAnnotation] != write.After.Annotations[leaseapi.DrainAnnotation])
 }
 
-// notePlan notes when a plan was sent: the request may take long.
+// notePlan records when a plan was sent, because the request may take long.
 func (w *world) notePlan(lease *coordinationv1.Lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,9 +96,9 @@ func (w *world) rateOf(member string) float64 {
 	return w.seats[i].rate
 }
 
-// everybodyHasAHome reports whether no member can have come or gone between two plans, so that the
-// weights alone have asked for what has changed: every member that there has ever been serves all
-// rings, and is the home of something in both.
+// everybodyHasAHome reports whether only the weights can have caused the changes between two plans,
+// and no member has come or gone: every member so far serves all rings and is the home of a range
+// in both plans.
 func (w *world) everybodyHasAHome(before, after shard.Plan) bool {
 	for _, ring := range before.Rings {
 		if ring.Scope != shard.ScopeNamespaced {

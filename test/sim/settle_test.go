@@ -13,22 +13,21 @@ import (
 )
 
 const (
-	// settleTime is how long it may take after the last fault until each shard is run: a lease
-	// duration until the last victim has expired, and then the longest pause between attempts of
-	// work that could not start. Work from before that which does not end is a fault when its
-	// process gives it up.
+	// settleTime limits the time from the last fault until each shard runs: a lease duration until
+	// the last victim expires, then the longest backoff of work that could not start. If older work
+	// does not end, the last fault is when its process gives it up.
 	settleTime = 2 * time.Minute
 	// newcomer is how long a process may take to know what the others do: a lease duration until
-	// its own Lease is free, and some.
+	// its own Lease is free, and a margin.
 	newcomer = 30 * time.Second
-	// quiet is for how long all must be well.
+	// quiet is how long everything must stay well.
 	quiet = 5 * time.Second
-	// requestSlack is what a few requests for Leases take that meet no fault, and a write that is
-	// long on the wire.
+	// requestSlack is how long a few Lease requests take without faults, plus the longest transit
+	// of a write.
 	requestSlack = 2*time.Second + longestWire
 )
 
-// settle ends all faults and waits until every shard is run.
+// settle ends all faults and waits until every shard runs.
 func (w *world) settle() {
 	w.heal()
 	limit := settleTime + w.longestDuration()
@@ -40,7 +39,7 @@ func (w *world) settle() {
 		if time.Since(begin) > newcomer && time.Since(looked) > newcomer {
 			looked = time.Now()
 			if plan, err := leaseapi.PlanOn(w.store.Get(leaseapi.PlanLease(fleetName))); err == nil && w.isUnknown(plan) {
-				w.mend() // the alert has told the operator
+				w.repair() // an alert has told the operator
 			}
 		}
 		broken, problem := w.unsettled()
@@ -52,7 +51,7 @@ func (w *world) settle() {
 			}
 		case since.IsZero():
 			since = time.Now()
-			if limit < settleTime+time.Minute { // Else it says what somebody wrote on a Lease, and nothing about the fleet.
+			if limit < settleTime+time.Minute { // Otherwise the time comes from a tampered Lease and says nothing about the fleet.
 				w.mu.Lock()
 				w.settled = since.Sub(begin)
 				w.mu.Unlock()
@@ -63,7 +62,7 @@ func (w *world) settle() {
 	}
 }
 
-// lastFault returns when the last fault was, if all others had ended by then.
+// lastFault returns when the last fault was, given that all others ended at healed.
 func (w *world) lastFault(healed time.Time) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,11 +72,11 @@ func (w *world) lastFault(healed time.Time) time.Time {
 	return healed
 }
 
-// heal ends all faults, and sees that there is somebody.
+// heal ends all faults and makes sure that some member runs.
 func (w *world) heal() {
 	w.notef("all faults end")
 	w.healed.Store(true)
-	w.mend()
+	w.repair()
 	for _, c := range w.stocks {
 		c.stop()
 	}
@@ -95,7 +94,8 @@ func (w *world) heal() {
 	}
 }
 
-// longestDuration is how long others may have to wait because of what somebody wrote on a Lease.
+// longestDuration is how long members may have to wait because somebody wrote a duration on a
+// Lease.
 func (w *world) longestDuration() time.Duration {
 	var longest time.Duration
 	names := w.leases()
@@ -108,7 +108,7 @@ func (w *world) longestDuration() time.Duration {
 	return longest
 }
 
-// unsettled says what is not as it is to be after the last fault; empty if all is well.
+// unsettled returns what is not yet as it must be after the last fault; empty if all is well.
 func (w *world) unsettled() (invariant, string) {
 	plan, err := leaseapi.PlanOn(w.store.Get(leaseapi.PlanLease(fleetName)))
 	if err != nil {
@@ -181,7 +181,7 @@ func (w *world) unsettledLocked(id shard.ID, live []*process) (invariant, string
 	}
 	for _, other := range live {
 		if time.Since(other.started) < newcomer {
-			continue // Its work has just ended the process before it, perhaps.
+			continue // The process before it may have ended because of its work.
 		}
 		if owner := other.Assignment().Owner(id); owner != p.seat.name {
 			return placed, fmt.Sprintf("%s works on %s, and wants it on %q, and %s wants it on %q: %s", p.name(), id, p.Assignment().Owner(id), other.name(), owner, views(live))
@@ -190,7 +190,7 @@ func (w *world) unsettledLocked(id shard.ID, live []*process) (invariant, string
 	return "", ""
 }
 
-// views says what members work by.
+// views lists the plan that each member follows.
 func views(live []*process) string {
 	var views []string
 	for _, p := range live {
@@ -200,10 +200,10 @@ func views(live []*process) string {
 	return strings.Join(views, "; ")
 }
 
-// leave has everybody leave and sees that nothing is left.
+// leave makes every member leave and checks that nothing is left.
 func (w *world) leave() {
 	for _, p := range w.all {
-		p.resume() // what has ended while it was suspended
+		p.resume() // those that ended while suspended
 		p.bury()
 	}
 	began := time.Now()
@@ -216,7 +216,7 @@ func (w *world) leave() {
 		c.stop()
 	}
 	for _, p := range w.all {
-		for ; !p.hasEnded(); p.bury() { // It may have been told to exit meanwhile.
+		for ; !p.hasEnded(); p.bury() { // It may have been told to exit in the meantime.
 			time.Sleep(time.Second) // virtual
 			took := time.Since(began)
 			switch {
@@ -227,7 +227,7 @@ func (w *world) leave() {
 			default:
 				continue
 			}
-			panic(w.report()) // The bubble would go on for ever.
+			panic(w.report()) // The bubble would never end.
 		}
 	}
 	for _, c := range w.stocks {
@@ -239,8 +239,8 @@ func (w *world) leave() {
 	w.judgeEnd()
 }
 
-// leaveTime is how long a process may take to leave: until it has been asked for its shards, until
-// its fence closes, until work that does not return ends the process, and its last requests.
+// leaveTime limits how long a process may take to leave: until others ask for its shards, until its
+// fence closes, until work that does not return ends the process, plus its last requests.
 func (w *world) leaveTime() time.Duration {
 	overtime := election.DefaultTiming().LeaseDuration
 	if w.shutdown > 0 {

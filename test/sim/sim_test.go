@@ -24,7 +24,7 @@ var (
 	realLimit = flag.Duration("real-limit", 5*time.Minute, "how long one seed may take in real time; most take 100 ms")
 )
 
-// lanes run beside each other.
+// lanes is how many seeds run in parallel.
 const lanes = 2
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSim tries seed after seed. The package comment says what each one is judged by.
+// TestSim runs one seed after another. The package comment says what is judged.
 func TestSim(t *testing.T) {
 	from, n := *first, *seeds
 	if testing.Short() {
@@ -68,8 +68,8 @@ func TestSim(t *testing.T) {
 	}
 }
 
-// simulate runs one seed in a bubble, watched from outside it: virtual time does not pass in a
-// livelock. It returns the invariant that does not hold.
+// simulate runs one seed in a bubble and watches it from outside, because virtual time does not
+// pass in a livelock. It returns the broken invariant.
 func simulate(t *testing.T, seed uint64, total *totals) (broken invariant) {
 	var current atomic.Pointer[world]
 	watchdog := time.AfterFunc(*realLimit, func() {
@@ -93,7 +93,7 @@ func simulate(t *testing.T, seed uint64, total *totals) (broken invariant) {
 		broken = w.failed
 	})
 	if broken != "" {
-		t.Error(current.Load().report()) // From outside of the bubble, so that other seeds may follow.
+		t.Error(current.Load().report()) // Outside the bubble, so that other seeds can follow.
 	}
 	return broken
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // stock is a replica of the stock controller manager: client-go's own elector, and controllers that
-// run while it leads, and for a while after it has let go of its Lease.
+// run while it leads and for a while after it has released its Lease.
 type stock struct {
 	world  *world
 	name   string
@@ -24,13 +24,13 @@ type stock struct {
 	cancel context.CancelFunc
 	ended  chan struct{} // nil before the first start
 	linger time.Duration
-	// works is when its controllers began to run, zero while they do not; stopping is set when it
-	// was asked to stop, dead when it was killed. world.mu guards them.
+	// works is when its controllers began to run, zero while they do not. stopping is set when it
+	// was asked to stop, dead when it was killed. Guarded by world.mu.
 	works          time.Time
 	stopping, dead bool
 }
 
-// install has a world with leader locks begin under a stock leader, or with stock replicas that
+// install makes a seed with leader locks begin under a stock leader, or with stock replicas that
 // come later.
 func (w *world) install() {
 	if !w.leaderLocks {
@@ -70,7 +70,7 @@ func (c *stock) start() {
 	}()
 }
 
-// elect is the life of a process until it has lost the lead.
+// elect runs a process until it has lost the lead.
 func (c *stock) elect(ctx context.Context, identity string) {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
@@ -88,7 +88,7 @@ func (c *stock) elect(ctx context.Context, identity string) {
 	elector.Run(ctx)
 }
 
-// lead begins the work of a leader.
+// lead starts the controllers of a leader.
 func (c *stock) lead(ctx context.Context) {
 	w := c.world
 	w.mu.Lock()
@@ -102,8 +102,8 @@ func (c *stock) lead(ctx context.Context) {
 	w.judgeStockLocked(c)
 }
 
-// yield ends it: at once if the lead was lost, as the process exits then; after a while if it was
-// asked to stop, and then the Lease is released before.
+// yield ends them. If the lead was lost, it does so at once, because the process exits. If the
+// process was asked to stop, it does so after a while; the Lease is released before.
 func (c *stock) yield() {
 	w := c.world
 	w.mu.Lock()
@@ -133,7 +133,7 @@ func (c *stock) yield() {
 	})
 }
 
-// stop is SIGTERM: the Lease is released as the process begins to stop.
+// stop sends SIGTERM: the process releases the Lease as it begins to stop.
 func (c *stock) stop() {
 	if c.ended == nil {
 		return
@@ -164,8 +164,7 @@ func (c *stock) wait() {
 	}
 }
 
-// fault has something happen to a stock replica, or to all members at once, so that one may come to
-// lead.
+// fault disturbs a stock replica, or all members at once, so that a replica may become the leader.
 func (c *stock) fault() {
 	w := c.world
 	d := upTo(w.random, 25*time.Second)

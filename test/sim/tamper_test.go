@@ -11,7 +11,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// tamper does to a Lease what an operator or a foreign controller might.
+// tamper changes a Lease as an operator or a foreign controller might.
 func (w *world) tamper() {
 	names := w.leases()
 	if w.leaderLocks {
@@ -46,7 +46,7 @@ func (w *world) tamper() {
 		what = fmt.Sprintf("writes duration %d on", duration)
 		change = func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = &duration }
 	case 5:
-		// Not the highest value there is: that one stops all acquisitions, as documented.
+		// Not the highest possible term, which stops all acquisitions, as documented.
 		terms := []int32{-3, 0, 1, 1 << 20, 1<<31 - 1000}
 		term := terms[w.random.IntN(len(terms))]
 		what, disturbing = fmt.Sprintf("writes term %d on", term), true

@@ -11,16 +11,16 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// moved is a controller that version 1 has in ranges, and version 2 in group nodes.
+// moved is a controller that version 1 runs in ranges, and version 2 in group nodes.
 const moved = "moved-controller"
 
-// someVersions reports whether members of this seed are of two versions. It has random numbers of
-// its own, so that the other seeds are what they were.
+// someVersions reports whether the seed's members are of two versions. It uses random numbers of
+// its own, so that other seeds keep their course.
 func someVersions(seed uint64) bool {
 	return *versions && rand.New(rand.NewPCG(seed, 1<<32)).Float64() < 0.3
 }
 
-// versionOf returns the version of the next process of a seat.
+// versionOf returns the version of a seat's next process.
 func (w *world) versionOf(s *seat) int {
 	if s.version == 0 || w.random.IntN(3) == 0 {
 		return 1 + w.random.IntN(2)
@@ -28,8 +28,8 @@ func (w *world) versionOf(s *seat) int {
 	return s.version
 }
 
-// buildOf returns what a version knows: each has a controller of ranges and one of a group that the
-// other has not.
+// buildOf returns what a version knows. Each version has a controller of ranges and one of a group
+// that the other lacks.
 func (w *world) buildOf(version int) skew.Build {
 	namespaced, cluster := []shard.Scope{shard.ScopeNamespaced}, []shard.Scope{shard.ScopeCluster}
 	b := skew.Build{
@@ -52,7 +52,7 @@ func (w *world) buildOf(version int) skew.Build {
 	return b
 }
 
-// equip has a member be of its seat's version.
+// equip gives a member its seat's version.
 func (w *world) equip(c *fleet.Config, s *seat) {
 	if !w.versions {
 		return
@@ -68,8 +68,8 @@ func (w *world) equip(c *fleet.Config, s *seat) {
 	w.notef("%s is of version %d", s.name, s.version)
 }
 
-// unrun says which controller that all versions have does not run on a shard of the plan, or is not
-// in the plan; empty for none.
+// unrun returns a controller common to all versions that does not run on a shard of the plan, or is
+// not in the plan; empty if there is none.
 func (w *world) unrun(plan shard.Plan, works map[shard.ID]*work) string {
 	if !w.versions {
 		return ""
@@ -99,14 +99,15 @@ func (w *world) isCommon(name string) bool {
 	return in(w.buildOf(1)) && in(w.buildOf(2))
 }
 
-// adapted reports whether controllers differ between two plans: the planner changes those for
-// members' versions, and waits for no interval.
+// adapted reports whether controllers differ between two plans. The planner changes them for the
+// members' versions without waiting for its interval.
 func adapted(before, after shard.Plan) bool {
 	return slices.ContainsFunc(shard.Diff(before, after), func(c shard.Change) bool { return c.Kind == shard.ChangeController })
 }
 
-// lastPlan is what an operator works from who has seen nonsense in the plan's place: what has been
-// written last, or what some member works by where the planner may have added controllers since.
+// lastPlan returns the plan from which an operator works who has found nonsense in the plan's
+// place: the last one written, or the one some member follows if the planner may have added
+// controllers since.
 func (w *world) lastPlan() shard.Plan {
 	last := w.latest
 	if !w.versions {
@@ -134,7 +135,7 @@ func (w *world) lastPlan() shard.Plan {
 	return plan
 }
 
-// turnCanary has an operator begin a canary, or promote, abort or forget the one that there is.
+// turnCanary begins a canary as an operator would, or promotes, aborts or forgets the current one.
 func (w *world) turnCanary(plan *shard.Plan) {
 	w.tally(canaryChanges)
 	switch c := plan.Canary; {
@@ -154,8 +155,8 @@ func (w *world) turnCanary(plan *shard.Plan) {
 	w.notef("the operator has the canary %v", plan.Canary)
 }
 
-// astray says which shard is with a member of the wrong version, in the end; empty for none. Where
-// all members of a ring are of one version there is no wrong one.
+// astray returns a shard that ended up with a member of the wrong version; empty if there is none.
+// If all members of a ring have one version, none is wrong.
 func (w *world) astray(plan shard.Plan, works map[shard.ID]*work) string {
 	if !w.versions || plan.Canary == nil {
 		return ""

@@ -26,26 +26,26 @@ type work struct {
 	given   fleet.Work
 	part    part
 	client  http.RoundTripper
-	// warmed is set once its cache has been filled; it lags behind the API server, and is never
-	// older than when it began to be filled: a list is.
+	// warmed is set once its cache is full. The cache lags behind the API server, but is never
+	// older than the list that began to fill it.
 	warmed   bool
 	listed   int
 	listedAt time.Time
 	lag      time.Duration
-	// stubborn work never ends: its process has to.
+	// stubborn work never ends, so its process must.
 	stubborn bool
 	linger   time.Duration
-	// trusted is what the last holder left, if that was all that the cache was held against;
-	// refreshed is when it was held against the present, zero if it was not.
+	// trusted is the last holder's record of its writes, if the cache was compared with nothing
+	// else. refreshed is when the cache was compared with the current state; zero if it was not.
 	trusted   *fence.Writes
 	refreshed time.Time
-	// began is when it began to run, and term that of its claim then.
+	// began is when the work began to run, and term its claim's term then.
 	began time.Time
 	term  int32
 	over  atomic.Bool
 }
 
-// refreshing is work whose cache can be held against the present.
+// refreshing is work whose cache can be compared with the current state.
 type refreshing struct{ *work }
 
 // build is fleet.Config.Build.
@@ -92,7 +92,7 @@ func (k *work) Warm(ctx context.Context) error {
 	}
 }
 
-// CatchUp implements fleet.Instance: a cache has seen what was written before its lag.
+// CatchUp implements fleet.Instance: a cache has seen the writes that are older than its lag.
 func (k *work) CatchUp(ctx context.Context, left fence.Writes) error {
 	last := left.Resources[resource]
 	if last.Unknown {
@@ -109,7 +109,7 @@ func (k refreshing) Refresh(ctx context.Context) error {
 	return k.await(ctx, k.process.world.versionAt(k.part, k.refreshed))
 }
 
-// await returns once the cache has come to a version.
+// await returns once the cache has reached a version.
 func (k *work) await(ctx context.Context, version int) error {
 	for {
 		if err := k.process.barrier.pass(); err != nil {
@@ -126,7 +126,7 @@ func (k *work) await(ctx context.Context, version int) error {
 	}
 }
 
-// seen is the version that the cache has come to.
+// seen returns the version that the cache has reached.
 func (k *work) seen() int {
 	return max(k.listed, k.process.world.versionAt(k.part, time.Now().Add(-k.lag)))
 }

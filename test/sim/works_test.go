@@ -7,8 +7,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// beginWork holds that a claim is behind work that begins, that nobody else works on what the shard
-// covers, and that caches are fresh.
+// beginWork checks that work begins under a claim, that nobody else works on what the shard covers,
+// and that caches are fresh.
 func (w *world) beginWork(k *work) {
 	seen := k.seen()
 	w.mu.Lock()
@@ -35,19 +35,19 @@ func (w *world) beginWork(k *work) {
 		return
 	}
 	w.countLocked(warmStarts)
-	if held != nil && !p.wasFrozen() { // Else its fence, or the API server, lets nothing pass any more.
+	if held != nil && !p.wasFrozen() { // Otherwise its fence or the API server blocks everything.
 		w.judgeFreshLocked(k, seen)
 	}
 }
 
-// judgeBesideLocked holds that work may begin beside other work on some of the same. By clocks of
-// one speed it may not: the other one's claim has ended a renew deadline after its last renewal,
-// its work has returned a lease duration after that, or its process has ended, and nobody takes its
-// Lease over before.
+// judgeBesideLocked checks whether work may begin beside other work on the same part. If all clocks
+// run at one speed, it may not. The other claim ended a renew deadline after its last renewal, and
+// a lease duration later its work has returned or its process has ended. Nobody takes over its
+// Lease before that.
 //
-// By clocks that differ, a lease duration of a member that is faster passes in less time than one
-// of the holder. That difference, and no more, the other work may go on. It is not the claimant who
-// waits for that long, but whoever lists the holder as ended: any member.
+// If clocks differ, a lease duration of a faster member is shorter than one of the holder. The
+// other work may overlap for that difference and no longer. Any member may list the holder as
+// ended, so the fastest clock counts and not the claimant's.
 func (w *world) judgeBesideLocked(k, other *work, entitled bool) {
 	both := entitled && w.heldLocked(other.process, other.part.id) != nil && !other.process.wasFrozen() && !k.process.wasFrozen()
 	beside := func() {
@@ -78,15 +78,15 @@ func (w *world) judgeBesideLocked(k, other *work, entitled bool) {
 	}
 }
 
-// lasts returns how long a lease duration lasts by a clock of some speed.
+// lasts returns how long a lease duration lasts by a clock of this rate.
 func lasts(rate float64) time.Duration {
 	return time.Duration(float64(election.DefaultTiming().LeaseDuration) / rate)
 }
 
-// judgeFreshLocked holds that what was prepared has seen all that was written before: under claims
-// that held then, and by earlier holders whose writes arrived late, if they arrived before the
-// cache was filled or held against the present, or if the cache was held against what those left
-// alone.
+// judgeFreshLocked checks that prepared work has seen all earlier writes made under claims that
+// were valid. It must also have seen late writes of earlier holders, if they arrived before the
+// cache was filled or compared with the current state, or if the cache trusts what those holders
+// left.
 func (w *world) judgeFreshLocked(k *work, seen int) {
 	for _, overlapping := range w.overlappingLocked(k.part) {
 		if overlapping.id != k.part.id && w.excusedLocked(k.part) {
@@ -118,14 +118,14 @@ func (k *work) answersFor(of part, late written) bool {
 	return late.at.Before(k.listedAt) || late.at.Before(k.refreshed) || k.trusts(of, late)
 }
 
-// trusts reports whether the work began because the holder that sent the write left what it had
-// written last, and knew what had become of all of it.
+// trusts reports whether the work began because the holder that sent the write recorded its last
+// writes and knew the outcome of all of them.
 func (k *work) trusts(of part, write written) bool {
 	return k.trusted != nil && of == k.part && write.claim != nil && write.claim.term == k.trusted.Term
 }
 
-// judgeAcceptedLocked holds a write that was taken against the work of others that have begun on
-// some of the same under later claims.
+// judgeAcceptedLocked compares an accepted write with work that has begun on the same part under
+// later claims.
 func (w *world) judgeAcceptedLocked(p part, write written) {
 	for _, overlapping := range w.overlappingLocked(p) {
 		for _, k := range w.works[overlapping] {
@@ -136,11 +136,11 @@ func (w *world) judgeAcceptedLocked(p part, write written) {
 	}
 }
 
-// judgeWriteBesideLocked: a write of a holder whose claim has ended may be on the wire still when
-// its successor begins. That is so if the holder released the Lease with a write unanswered, and
-// said so; and by clocks that differ, if it died, since a lease duration of the successor may pass
-// before a renew deadline of the holder and the time on the wire. Where the API server enforces the
-// fence, nothing is taken from a holder that is dead, whatever its clock says.
+// judgeWriteBesideLocked judges a write that arrives beside the successor's work, after its claim
+// has ended. It is allowed if the holder released the Lease with the write unanswered, and said so.
+// If clocks differ and the holder died, a lease duration of the successor may be shorter than a
+// renew deadline of the holder plus the transit time. Where the API server enforces the fence,
+// nothing is accepted from a dead holder, whatever its clock says.
 func (w *world) judgeWriteBesideLocked(p part, write written, k *work) {
 	c := write.claim
 	lastWrite := time.Duration(float64(election.DefaultTiming().RenewDeadline)/write.process.seat.rate) + longestWire
@@ -161,14 +161,14 @@ func (w *world) judgeWriteBesideLocked(p part, write written, k *work) {
 		write.sent.Sub(w.begin).Seconds(), k.process.name(), k.part.id)
 }
 
-// misledLocked reports whether a write is of a process whose clock stood still, which takes its
-// claim for valid, and nothing kept the write out because somebody has spoilt the Leases that say
-// whom to fence.
+// misledLocked reports whether the write is from a process whose clock stood still, so that it
+// believes its claim is valid, and nothing kept it out because somebody has spoilt the Leases that
+// say whom to fence.
 func (w *world) misledLocked(write written, parts ...part) bool {
 	return write.process.wasFrozen() && slices.ContainsFunc(parts, func(p part) bool { return w.spoiltLocked(p, write) })
 }
 
-// spoiltLocked reports whether somebody has written the Leases that say whom to fence, of late.
+// spoiltLocked reports whether somebody has recently written the Leases that say whom to fence.
 func (w *world) spoiltLocked(p part, write written) bool {
 	of := func(lease string) bool {
 		at, touched := w.touched[lease]
@@ -185,7 +185,7 @@ func (w *world) endWork(k *work) {
 	w.works[k.part] = slices.DeleteFunc(w.works[k.part], func(other *work) bool { return other == k })
 }
 
-// judgeLeaderLocked holds that no stock controller manager works while a process does, unless
+// judgeLeaderLocked checks that no stock controller manager works while a process does, unless
 // somebody has given the leader lock away.
 func (w *world) judgeLeaderLocked(p *process, what string) {
 	for _, c := range w.stocks {
@@ -195,7 +195,7 @@ func (w *world) judgeLeaderLocked(p *process, what string) {
 	}
 }
 
-// judgeStockLocked holds that nobody works under a valid claim when a stock controller manager
+// judgeStockLocked checks that nobody works under a valid claim when a stock controller manager
 // begins to.
 func (w *world) judgeStockLocked(c *stock) {
 	for part, works := range w.works {
@@ -207,8 +207,9 @@ func (w *world) judgeStockLocked(c *stock) {
 	}
 }
 
-// lockExcusedLocked reports whether somebody has given the leader lock away recently, or the
-// process's clock has stood still: that the leader lock is lost it learns with its next request.
+// lockExcusedLocked reports whether somebody has recently given the leader lock away, or the
+// process was suspended or its clock stood still: it learns with its next request that the lock is
+// lost.
 func (w *world) lockExcusedLocked(p *process) bool {
 	given, ok := w.disturbed[stockLease]
 	return ok && time.Since(given) < excuse || p.wasFrozen() || p.wasSuspended()

@@ -16,10 +16,10 @@ import (
 
 const (
 	fleetName = "flotilla"
-	// rebalanceDelay is short, so that much is moved.
+	// rebalanceDelay is short, so that many shards move.
 	rebalanceDelay = 3 * time.Second
 	handoffTimeout = 4 * time.Second
-	// maxSteps is how many requests one seed may take: a few times what the longest take.
+	// maxSteps limits the requests of one seed to a few times what the longest seeds need.
 	maxSteps = 20_000
 	// traceLines is how much of a trace is printed.
 	traceLines = 60
@@ -33,28 +33,28 @@ type world struct {
 	begin  time.Time
 	store  *leasetest.Store
 	plan   shard.Plan // the first one
-	latest shard.Plan // that an operator has written
-	bad    string     // plan that somebody has written last and nobody may follow
+	latest shard.Plan // by an operator
+	bad    string     // last plan written that no member may follow
 	// misplanned is set once somebody has written such a plan.
 	misplanned bool
-	names      int        // of shards, that were given to those of later plans
+	names      int        // given to shards of later plans
 	random     *rand.Rand // of the goroutine that runs the world
 	seats      []*seat
 	stocks     []*stock
 	all        []*process
 	// admission is the API server's fence.
 	admission *admission
-	// weights are those of the namespaces.
+	// weights has the namespaces' weights.
 	weights atomic.Pointer[map[string]int64]
 	// healed is set once all faults have ended.
 	healed atomic.Bool
-	// server counts the writes that are on the way or being answered.
+	// server counts the writes in transit or being answered.
 	server sync.WaitGroup
 
 	mu     sync.Mutex
 	lines  []string
 	steps  int
-	failed invariant // the first one that does not hold
+	failed invariant // the first broken invariant
 	judge
 	api
 }
@@ -64,9 +64,9 @@ type seat struct {
 	name    string
 	process *process // nil before the first
 	rate    float64
-	rings   []string // that the next process serves; nil is all
-	version int      // of the process, where versions differ; 0 before the first
-	// start is when the next process is to be started; zero if none is.
+	rings   []string // for the next process; nil means all
+	version int      // of the process, if versions differ; 0 before the first
+	// start is when the next process is to start; zero if none is.
 	start time.Time
 }
 
@@ -107,7 +107,7 @@ func (w *world) newSeat(name string) *seat {
 
 func (w *world) leaseOf(id shard.ID) string { return leaseapi.ShardLease(fleetName, id) }
 
-// run is the whole of a seed.
+// run runs the whole seed.
 func (w *world) run() {
 	for range 8 + w.random.IntN(18) {
 		time.Sleep(upTo(w.random, 5*time.Second)) // virtual
@@ -125,7 +125,7 @@ func (w *world) run() {
 	w.leave()
 }
 
-// tend starts what is due, as whoever supervises the processes would.
+// tend starts the processes that are due, as a supervisor would.
 func (w *world) tend() {
 	now := time.Now()
 	for _, s := range w.seats {
@@ -141,14 +141,15 @@ func (w *world) tend() {
 	}
 }
 
-// isOver reports whether there is a verdict already.
+// isOver reports whether there is a verdict.
 func (w *world) isOver() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.failed != ""
 }
 
-// step counts a request. Too many end the process: most of what makes them ends no seed.
+// step counts a request. Too many end the process, because the usual cause of a flood never ends
+// the seed.
 func (w *world) step() {
 	w.mu.Lock()
 	w.steps++
@@ -177,7 +178,7 @@ func (w *world) noteLockedf(format string, args ...any) {
 	w.lines = append(w.lines, fmt.Sprintf("%9.3f ", time.Since(w.begin).Seconds())+fmt.Sprintf(format, args...))
 }
 
-// failLockedf is a verdict. The first one ends the seed.
+// failLockedf records a verdict. The first one ends the seed.
 func (w *world) failLockedf(broken invariant, format string, args ...any) {
 	if w.failed != "" {
 		return
@@ -192,7 +193,7 @@ func (w *world) failf(broken invariant, format string, args ...any) {
 	w.failLockedf(broken, format, args...)
 }
 
-// report is the trace and how to see it again.
+// report returns the trace and how to reproduce it.
 func (w *world) report() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
