@@ -14,8 +14,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// drain drains one of two members under work, and takes it back: all of its shards are handed over,
-// nobody's Lease runs out, it stays ready, and gets shards again.
+// drain drains one of two members under load, and undrains it. All of its shards are handed over,
+// nobody's Lease expires, the member stays ready, and gets shards again.
 func (f *fleetRun) drain(t *testing.T, stays, drained string) {
 	t.Helper()
 	o := newOperator(t, f.plane, f.name)
@@ -31,7 +31,7 @@ func (f *fleetRun) drain(t *testing.T, stays, drained string) {
 	if !strings.Contains(out, "Member "+drained+" is drained") || !strings.Contains(out, "Member "+drained+" holds no shards, after ") {
 		t.Errorf("drain says\n%s", out)
 	}
-	// The last ones were released just now: who takes them over is what counts.
+	// The last shards were released a moment ago; the next holders are what counts.
 	var after map[string]string
 	harness.Eventually(t, harness.Patience, "every shard has a holder", func(context.Context) error {
 		after = f.holders(t)
@@ -69,8 +69,8 @@ func (f *fleetRun) drain(t *testing.T, stays, drained string) {
 	f.workDone(t, f.replicas)
 }
 
-// requireMovedOnce requires that the shards of the drained member went through one term since, and
-// all others through none.
+// requireMovedOnce requires that each shard of the drained member has passed through one term
+// since, and every other shard through none.
 func (f *fleetRun) requireMovedOnce(t *testing.T, before map[string]int32, held map[string]string, drained string) {
 	t.Helper()
 	after := f.terms(t)
@@ -85,9 +85,8 @@ func (f *fleetRun) requireMovedOnce(t *testing.T, before map[string]int32, held 
 	}
 }
 
-// staysReady asks a member over and over whether it is ready, until it is told to stop; then ready
-// returns what was wrong. While it gets shards, a member is not ready, so this has to end before it
-// is undrained.
+// staysReady polls a member's readiness until stop is called; then ready returns what was wrong. A
+// member that gets shards is not ready, so polling must stop before the member is undrained.
 func (f *fleetRun) staysReady(t *testing.T, name string) (ready func() error, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

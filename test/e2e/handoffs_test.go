@@ -26,7 +26,7 @@ var (
 // mostTrips is how many times a shard may move in one rolling restart: away, and back.
 const mostTrips = 2
 
-// roll restarts all members one after the other under changes. No shard may make more trips than it
+// roll restarts all members one after another during changes. No shard may move more often than it
 // must.
 func (f *fleetRun) roll(t *testing.T) {
 	t.Helper()
@@ -52,7 +52,7 @@ func (f *fleetRun) roll(t *testing.T) {
 	f.workDone(t, f.replicas)
 }
 
-// begun counts in all logs the shards that began with such caches, "warm" or "cold".
+// begun counts, in all logs, the shards that began with "warm" or "cold" caches.
 func (f *fleetRun) begun(t *testing.T, caches string) int {
 	t.Helper()
 	n := 0
