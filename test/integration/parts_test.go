@@ -25,9 +25,9 @@ import (
 )
 
 // TestCollectorsOfParts runs garbage collectors of two ranges and of the cluster as instances of a
-// process, with quota and all else that shares their informers, and deletes a cluster-scoped owner
-// in the foreground: what is owned through two levels goes first, and writes of a range stay in it.
-// That many objects are collected shows that no limit is one of a single request a second.
+// process, with quota and everything else that shares their informers. It deletes a cluster-scoped
+// owner in the foreground: dependents at two levels are deleted first, and a range's writes stay in
+// it. So many objects are collected in time only if no limit is a single request per second.
 func TestCollectorsOfParts(t *testing.T) {
 	const chains = 20
 	client, err := kubernetes.NewForConfig(unlimited())
@@ -121,8 +121,8 @@ func TestCollectorsOfParts(t *testing.T) {
 	}
 }
 
-// TestMigrationHasAllObjects: a migration writes every object, even with a garbage collector that
-// has only a part of the graph.
+// TestMigrationHasAllObjects checks that a migration writes every object, even with a garbage
+// collector that has only a part of the graph.
 func TestMigrationHasAllObjects(t *testing.T) {
 	const objects = 30
 	client, err := kubernetes.NewForConfig(unlimited())
@@ -173,15 +173,15 @@ func TestMigrationHasAllObjects(t *testing.T) {
 	}
 }
 
-// unlimited is the administrator's configuration without a limit.
+// unlimited returns the administrator's configuration without a rate limit.
 func unlimited() *rest.Config {
 	config := rest.CopyConfig(plane.AdminConfig())
 	config.QPS = -1
 	return config
 }
 
-// TestPartsLeaveNothing: garbage collectors of parts, and the migrator's monitors, end with their
-// instance, whether it has run or not.
+// TestPartsLeaveNothing checks that garbage collectors of parts, and the migrator's monitors, end
+// with their instance, whether it has run or not.
 func TestPartsLeaveNothing(t *testing.T) {
 	process := newCollector(t)
 	specs := []controllers.Spec{
@@ -204,7 +204,7 @@ func TestPartsLeaveNothing(t *testing.T) {
 		}
 		return settled(t)
 	}
-	before := round() // what the first one leaves is the process's
+	before := round() // the first leaves what belongs to the process
 	if after := round(); after > before+5 {
 		t.Errorf("%d goroutines after one round, %d after two:\n%s", before, after, stacks())
 	}

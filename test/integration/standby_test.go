@@ -11,7 +11,7 @@ import (
 
 // TestStandbyIsCheap measures the cost of a standby of an idle shard: everything except workers and
 // queues that fill. It also measures the steps of a handoff on a real API server: building, filling
-// caches, and comparing them with the present state.
+// caches, and comparing them with the current state.
 func TestStandbyIsCheap(t *testing.T) {
 	const (
 		more          = 7

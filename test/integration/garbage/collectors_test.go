@@ -34,18 +34,17 @@ import (
 
 const (
 	workers    = 4
-	syncPeriod = time.Second // 30 s in earnest
+	syncPeriod = time.Second // 30 s in production
 )
 
-// collector is a garbage collector that runs.
+// collector is a running garbage collector.
 type collector struct {
 	cancel context.CancelFunc
 	closed *valve
 	ended  chan struct{}
 }
 
-// stop ends it as a planned handoff does, kill as the end of its process: nothing that it wants to
-// send gets out.
+// stop ends it as a planned handoff does, kill as the end of its process: no more requests get out.
 func (c *collector) stop() { c.cancel(); <-c.ended }
 func (c *collector) kill() { c.closed.close(); c.stop() }
 
@@ -79,14 +78,14 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// few is discovery of the kinds that graphs are made of alone: dozens of informers for what nobody
-// makes would take most of the time.
+// few limits discovery to the kinds in the graphs. Dozens of informers for unused kinds would take
+// most of the time.
 type few struct {
 	discovery.ServerResourcesInterface
 	away *away
 }
 
-// away has discovery of custom kinds fail while it is set, as when their API server does not
+// away makes discovery of custom kinds fail while it is set, as when their API server does not
 // answer.
 type away struct {
 	set   atomic.Bool
@@ -124,7 +123,7 @@ func (f few) ServerPreferredResources() ([]*metav1.APIResourceList, error) {
 	return lists, err
 }
 
-// labelled reads what bears a label.
+// labelled reads only objects with a label.
 type labelled struct {
 	metadata.Interface
 	selector string
@@ -152,18 +151,18 @@ func (r labelledResource) Watch(ctx context.Context, o metav1.ListOptions) (watc
 // process is what the collectors of one process share.
 type process struct {
 	*testing.T
-	world    *world
+	sandbox    *sandbox
 	pool     *informer.Pool
 	scopes   *garbage.Scopes
 	mapper   *restmapper.DeferredDiscoveryRESTMapper
 	discover discovery.DiscoveryInterface
 }
 
-// newProcess returns a process whose scopes are kept fresh until the test's end.
-func newProcess(t *testing.T, w *world) *process {
+// newProcess returns a process that refreshes its scopes until the end of the test.
+func newProcess(t *testing.T, w *sandbox) *process {
 	t.Helper()
 	discover := w.client.Discovery()
-	p := &process{T: t, world: w, discover: discover, scopes: garbage.NewScopes(few{discover, &w.away}),
+	p := &process{T: t, sandbox: w, discover: discover, scopes: garbage.NewScopes(few{discover, &w.away}),
 		mapper: restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(discover))}
 	if err := p.scopes.Refresh(); err != nil {
 		t.Fatal(err)
@@ -180,7 +179,7 @@ func newProcess(t *testing.T, w *world) *process {
 			select {
 			case <-ticker.C:
 				p.mapper.Reset()
-				_ = p.scopes.Refresh() // again in a second
+				_ = p.scopes.Refresh() // retries in a second
 			case <-ctx.Done():
 				return
 			}
@@ -200,7 +199,7 @@ func (p *process) namespaced(gvr schema.GroupVersionResource) (bool, error) {
 	return false, fmt.Errorf("scope of %v is unknown", gvr)
 }
 
-// clients returns those of a collector, behind a valve of their own.
+// clients returns a collector's clients, behind a valve of their own.
 func clients(t *testing.T, a *api) (*valve, kubernetes.Interface, metadata.Interface) {
 	t.Helper()
 	g := &valve{}
@@ -224,7 +223,7 @@ func (p *process) ofRange(within shard.Range) *collector {
 	})
 }
 
-// ofCluster starts the collector of the cluster.
+// ofCluster starts the cluster's collector.
 func (p *process) ofCluster() *collector {
 	return p.start(garbage.OfCluster, shard.Everything(), func(c metadata.Interface) metadata.Interface {
 		return garbage.ClusterClient(c, p.mapper)
@@ -233,7 +232,7 @@ func (p *process) ofCluster() *collector {
 
 func (p *process) start(part garbage.Part, within shard.Range, wrap func(metadata.Interface) metadata.Interface) *collector {
 	p.Helper()
-	closed, client, objects := clients(p.T, p.world.api)
+	closed, client, objects := clients(p.T, p.sandbox.api)
 	factory := p.pool.NewFactory(within, p.namespaced, time.Time{})
 	all := factory.ObjectOrMetadata()
 	if part == garbage.OfCluster {
@@ -250,7 +249,7 @@ func (p *process) start(part garbage.Part, within shard.Range, wrap func(metadat
 			garbage.Informers(part, p.scopes, told), started)
 	})
 	gc, err := garbage.New(ctx, garbage.Config{
-		Name: "garbage", Client: client, Metadata: wrap(objects), Discovery: few{p.discover, &p.world.away}, Mapper: p.mapper, Graph: graph,
+		Name: "garbage", Client: client, Metadata: wrap(objects), Discovery: few{p.discover, &p.sandbox.away}, Mapper: p.mapper, Graph: graph,
 		Workers: workers, Period: syncPeriod,
 	})
 	if err != nil {
@@ -267,7 +266,7 @@ func (p *process) start(part garbage.Part, within shard.Range, wrap func(metadat
 }
 
 // startStock starts upstream's collector with client-go's informers.
-func startStock(t *testing.T, w *world) *collector {
+func startStock(t *testing.T, w *sandbox) *collector {
 	t.Helper()
 	closed, client, objects := clients(t, w.api)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -291,7 +290,7 @@ func startStock(t *testing.T, w *world) *collector {
 	return c
 }
 
-// metadataOnly is client-go's metadata informers as upstream's collector wants them.
+// metadataOnly adapts client-go's metadata informers to upstream's collector.
 type metadataOnly struct {
 	metadatainformer.SharedInformerFactory
 }

@@ -29,7 +29,7 @@ import (
 const pickedLabel = "flotilla.test/picked"
 
 // TestManagerWithASelector runs Managers that select only labelled ConfigMaps, next to one that
-// selects all, and hands their shards over to a member that is behind. The last writes are to
+// selects all, and hands their shards over to a member whose watches lag. The last writes are to
 // ConfigMaps without the label.
 func TestManagerWithASelector(t *testing.T) {
 	t.Parallel()
@@ -60,7 +60,7 @@ func TestManagerWithASelector(t *testing.T) {
 		for name, s := range managers.get() {
 			<-s.mgr.Elected()
 			requireEventuallySame(t, &reconciled, name, owned(s.Shard))
-			requireEventuallySame(t, &all, name, owned(s.Shard)) // who wants all has all
+			requireEventuallySame(t, &all, name, owned(s.Shard)) // without a selector it has all
 			requirePicked(t, s)
 		}
 		return &managers, end
@@ -73,7 +73,8 @@ func TestManagerWithASelector(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	// The last writes were to what is not picked. The caches have seen them all the same.
+	// The last writes were to objects that are not selected. The caches must have reached them all
+	// the same.
 	for name := range managers.get() {
 		name = "two " + name
 		harness.Eventually(t, harness.Patience, name+" has looked", func(context.Context) error {
@@ -85,7 +86,7 @@ func TestManagerWithASelector(t *testing.T) {
 		requireSame(t, "the last write, as "+name+" begins", atBegin.of(name), []string{"<nil>"})
 	}
 
-	// One that is not labelled any more has gone.
+	// An object that has lost its label is gone.
 	for _, s := range managers.get() {
 		at := owned(s.Shard)[0]
 		m, err := client.CoreV1().ConfigMaps(at).Get(t.Context(), "picked", metav1.GetOptions{})
@@ -103,7 +104,7 @@ func TestManagerWithASelector(t *testing.T) {
 	}
 }
 
-// looks is a runnable that looks for the last write of a shard's owner before, once it begins.
+// looks is a runnable that, once it begins, looks for the last write of the shard's previous owner.
 type looks struct {
 	shard  *flotilla.Shard
 	mgr    ctrlmanager.Manager
@@ -118,10 +119,10 @@ func (l looks) Start(ctx context.Context) error {
 	return nil
 }
 
-// latency is by how much a watch is late: less than a fleet gives a cache to catch up.
+// latency is how late a watch is: less than the time a fleet gives a cache to catch up.
 const latency = time.Second
 
-// lateWatches delivers what watches of ConfigMaps have to tell after a while.
+// lateWatches delays the events of ConfigMap watches.
 type lateWatches struct{ next http.RoundTripper }
 
 func (l lateWatches) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -167,8 +168,8 @@ type lateBody struct {
 
 func (b lateBody) Close() error { return errors.Join(b.PipeReader.Close(), b.body.Close()) }
 
-// buildPicking builds Managers that see the picked ConfigMaps. They write ConfigMaps that are not
-// picked: one for each that has gone, and one as the last thing they do.
+// buildPicking builds Managers that see the selected ConfigMaps. They write ConfigMaps that are not
+// selected: one for each that is gone, and one as their last act.
 func buildPicking(managers *shards, reconciled *seen, picked map[string]string) flotilla.Build {
 	return func(ctx context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
 		o := manager.Options(s, clientscheme.Scheme)
@@ -201,8 +202,8 @@ func buildPicking(managers *shards, reconciled *seen, picked map[string]string) 
 	}
 }
 
-// requirePicked holds that the cached client finds what is picked, in the range and outside, and
-// nothing else.
+// requirePicked requires that the cached client finds exactly the selected objects, in the range
+// and outside.
 func requirePicked(t *testing.T, s shardOf) {
 	t.Helper()
 	c := s.mgr.GetClient()

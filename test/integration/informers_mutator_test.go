@@ -24,23 +24,23 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// world writes objects to an API server at random and knows what there is. It is used
-// by one goroutine.
-type world struct {
+// mutator makes random changes on an API server and knows which objects exist. Only one goroutine
+// may use it.
+type mutator struct {
 	t        testing.TB
 	random   *rand.Rand
 	client   dynamic.Interface
 	metadata metadata.Interface
-	// names are all that a namespace may be called; objects are those that exist.
+	// names are all possible names of namespaces; objects are those that exist.
 	names   []string
 	objects map[schema.GroupVersionResource]map[types.NamespacedName]bool
 	writes  int
 }
 
-// newWorld returns a world whose objects go when the test ends.
-func newWorld(t testing.TB, random *rand.Rand, config *rest.Config) *world {
+// newMutator returns a mutator whose objects are deleted when the test ends.
+func newMutator(t testing.TB, random *rand.Rand, config *rest.Config) *mutator {
 	t.Helper()
-	w := &world{t: t, random: random, objects: map[schema.GroupVersionResource]map[types.NamespacedName]bool{}}
+	w := &mutator{t: t, random: random, objects: map[schema.GroupVersionResource]map[types.NamespacedName]bool{}}
 	var err error
 	if w.client, err = dynamic.NewForConfig(config); err != nil {
 		t.Fatal(err)
@@ -55,14 +55,14 @@ func newWorld(t testing.TB, random *rand.Rand, config *rest.Config) *world {
 	return w
 }
 
-// uuid returns a random name as generated names look.
+// uuid returns a random name that looks generated.
 func uuid(r *rand.Rand) string {
 	a, b := r.Uint64(), r.Uint64()
 	return fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", a>>32, a>>16&0xffff, a&0xffff, b>>48, b&0xffffffffffff)
 }
 
-// populate makes namespaces and something in each.
-func (w *world) populate(namespaces int) {
+// populate creates namespaces and an object in each.
+func (w *mutator) populate(namespaces int) {
 	for _, name := range w.names[:namespaces] {
 		w.create(namespaceSubject, types.NamespacedName{Name: name})
 	}
@@ -71,15 +71,15 @@ func (w *world) populate(namespaces int) {
 	}
 }
 
-// sorted returns the objects of a resource in an order that depends on nothing else.
-func (w *world) sorted(gvr schema.GroupVersionResource) []types.NamespacedName {
+// sorted returns the objects of a resource in a fixed order.
+func (w *mutator) sorted(gvr schema.GroupVersionResource) []types.NamespacedName {
 	return slices.SortedFunc(maps.Keys(w.objects[gvr]), func(a, b types.NamespacedName) int {
 		return strings.Compare(a.String(), b.String())
 	})
 }
 
 // change makes one random change.
-func (w *world) change() {
+func (w *mutator) change() {
 	w.t.Helper()
 	s := subjects[w.random.IntN(len(subjects))]
 	name := types.NamespacedName{Name: string(rune('a' + w.random.IntN(4)))}
@@ -105,14 +105,14 @@ func (w *world) change() {
 	}
 }
 
-func (w *world) resource(s subject, namespace string) dynamic.ResourceInterface {
+func (w *mutator) resource(s subject, namespace string) dynamic.ResourceInterface {
 	if s.namespaced {
 		return w.client.Resource(s.gvr).Namespace(namespace)
 	}
 	return w.client.Resource(s.gvr)
 }
 
-func (w *world) create(s subject, names ...types.NamespacedName) {
+func (w *mutator) create(s subject, names ...types.NamespacedName) {
 	w.t.Helper()
 	if w.objects[s.gvr] == nil {
 		w.objects[s.gvr] = map[types.NamespacedName]bool{}
@@ -137,9 +137,9 @@ func (w *world) create(s subject, names ...types.NamespacedName) {
 	}
 }
 
-// createOne waits where the API server's admission still takes the namespace for the one of that
-// name before, which it has seen go.
-func (w *world) createOne(s subject, name types.NamespacedName) error {
+// createOne retries while the API server's admission still takes the namespace for its deleted
+// predecessor of that name.
+func (w *mutator) createOne(s subject, name types.NamespacedName) error {
 	terminating := func(err error) bool { return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) }
 	return retry.OnError(wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.5, Steps: 15}, terminating, func() error {
 		_, err := w.resource(s, name.Namespace).Create(w.t.Context(), s.object(name), metav1.CreateOptions{})
@@ -147,7 +147,7 @@ func (w *world) createOne(s subject, name types.NamespacedName) error {
 	})
 }
 
-func (w *world) update(s subject, name types.NamespacedName) {
+func (w *mutator) update(s subject, name types.NamespacedName) {
 	w.t.Helper()
 	w.writes++
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{"write":"%d"}}}`, w.writes)
@@ -156,7 +156,7 @@ func (w *world) update(s subject, name types.NamespacedName) {
 	}
 }
 
-func (w *world) delete(s subject, name types.NamespacedName) {
+func (w *mutator) delete(s subject, name types.NamespacedName) {
 	w.t.Helper()
 	if err := w.remove(s, name); err != nil {
 		w.t.Fatalf("deleting %s %s: %v", s.kind, name, err)
@@ -166,7 +166,7 @@ func (w *world) delete(s subject, name types.NamespacedName) {
 }
 
 // remove deletes an object, and a namespace as the namespace controller would.
-func (w *world) remove(s subject, name types.NamespacedName) error {
+func (w *mutator) remove(s subject, name types.NamespacedName) error {
 	ctx := context.WithoutCancel(w.t.Context()) // it also cleans up
 	if err := w.resource(s, name.Namespace).Delete(ctx, name.Name, metav1.DeleteOptions{}); err != nil || !s.isNamespace() {
 		return err
@@ -184,7 +184,7 @@ func (w *world) remove(s subject, name types.NamespacedName) error {
 }
 
 // empty deletes everything in a namespace.
-func (w *world) empty(namespace string) {
+func (w *mutator) empty(namespace string) {
 	w.t.Helper()
 	for _, s := range subjects {
 		for _, name := range w.sorted(s.gvr) {
@@ -196,7 +196,7 @@ func (w *world) empty(namespace string) {
 }
 
 // clear deletes everything, namespaces last.
-func (w *world) clear() {
+func (w *mutator) clear() {
 	for _, s := range subjects {
 		var deleting sync.WaitGroup
 		slots := make(chan struct{}, 8)

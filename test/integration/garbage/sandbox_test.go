@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// kind is a kind of objects that graphs are made of.
+// kind is a kind of object in the graphs.
 type kind struct {
 	gvr        schema.GroupVersionResource
 	name       string
@@ -51,7 +51,7 @@ var (
 	crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 )
 
-// api is the administrator's clients.
+// api has the administrator's clients.
 type api struct {
 	config   *rest.Config
 	client   kubernetes.Interface
@@ -75,7 +75,7 @@ func newAPI(t testing.TB) *api {
 	return a
 }
 
-// define makes the API server know a kind, and returns when it serves it.
+// define creates a kind, and returns when the API server serves it.
 func (a *api) define(t testing.TB, k kind) {
 	t.Helper()
 	scope := "Cluster"
@@ -109,7 +109,7 @@ func (a *api) define(t testing.TB, k kind) {
 	})
 }
 
-// undefine makes the API server forget a kind, and returns when it has.
+// undefine removes a kind, and returns when the API server does not serve it.
 func (a *api) undefine(t testing.TB, k kind) {
 	t.Helper()
 	err := a.dynamic.Resource(crds).Delete(t.Context(), k.gvr.Resource+"."+k.gvr.Group, metav1.DeleteOptions{})
@@ -125,19 +125,19 @@ func (a *api) undefine(t testing.TB, k kind) {
 	})
 }
 
-// world is where one set of collectors works, which see no other: its objects bear its name as a
-// label.
-type world struct {
+// sandbox is the part of the API server that one set of collectors sees: objects that have the
+// sandbox's name as a label.
+type sandbox struct {
 	*api
 	name   string
 	spaces []string
 
 	mu sync.Mutex
-	// uids are those of the objects made, by what is the same in each world.
+	// uids has the created objects' UIDs by id.
 	uids map[id]types.UID
 }
 
-// id names an object in each world alike. space is the number of its namespace, -1 for none.
+// id names an object, the same in each sandbox. space is the number of its namespace, -1 for none.
 type id struct {
 	kind  string
 	space int
@@ -146,10 +146,10 @@ type id struct {
 
 const label = "garbage-world"
 
-// newWorld makes a world with so many namespaces.
-func newWorld(t testing.TB, a *api, name string, spaces int) *world {
+// newSandbox creates a sandbox with this many namespaces.
+func newSandbox(t testing.TB, a *api, name string, spaces int) *sandbox {
 	t.Helper()
-	w := &world{api: a, name: name, uids: map[id]types.UID{}}
+	w := &sandbox{api: a, name: name, uids: map[id]types.UID{}}
 	for i := range spaces {
 		w.spaces = append(w.spaces, fmt.Sprintf("%s-%d", name, i))
 	}
@@ -171,7 +171,7 @@ func kindOf(name string) kind {
 }
 
 // resource returns the client for an object's resource and the object's name.
-func (w *world) resource(o id) (dynamic.ResourceInterface, string) {
+func (w *sandbox) resource(o id) (dynamic.ResourceInterface, string) {
 	k := kindOf(o.kind)
 	if !k.namespaced {
 		return w.dynamic.Resource(k.gvr), w.name + "-" + o.name
@@ -198,8 +198,8 @@ const (
 	noKind    fault = "no such kind"
 )
 
-// reference returns the owner reference; ok is false while the owner has not been made.
-func (w *world) reference(e edge) (ref metav1.OwnerReference, ok bool) {
+// reference returns the owner reference; ok is false if the owner has not been created yet.
+func (w *sandbox) reference(e edge) (ref metav1.OwnerReference, ok bool) {
 	w.mu.Lock()
 	uid, ok := w.uids[e.owner]
 	w.mu.Unlock()
@@ -229,9 +229,8 @@ func (w *world) reference(e edge) (ref metav1.OwnerReference, ok bool) {
 	return ref, ok
 }
 
-// create makes an object with those owners that have been made, and reports whether that is all of
-// them.
-func (w *world) create(ctx context.Context, o id, edges []edge) (complete bool, err error) {
+// create creates an object with those owners that exist, and reports whether these are all.
+func (w *sandbox) create(ctx context.Context, o id, edges []edge) (complete bool, err error) {
 	k := kindOf(o.kind)
 	resource, name := w.resource(o)
 	obj := &unstructured.Unstructured{}
@@ -251,7 +250,7 @@ func (w *world) create(ctx context.Context, o id, edges []edge) (complete bool, 
 	return complete, nil
 }
 
-func (w *world) references(edges []edge) (refs []metav1.OwnerReference, complete bool) {
+func (w *sandbox) references(edges []edge) (refs []metav1.OwnerReference, complete bool) {
 	complete = true
 	for _, e := range edges {
 		ref, ok := w.reference(e)
@@ -263,7 +262,7 @@ func (w *world) references(edges []edge) (refs []metav1.OwnerReference, complete
 }
 
 // own sets an object's owners.
-func (w *world) own(ctx context.Context, o id, edges []edge) error {
+func (w *sandbox) own(ctx context.Context, o id, edges []edge) error {
 	resource, name := w.resource(o)
 	obj, err := resource.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -275,13 +274,13 @@ func (w *world) own(ctx context.Context, o id, edges []edge) error {
 	return err
 }
 
-func (w *world) delete(ctx context.Context, o id, policy metav1.DeletionPropagation) error {
+func (w *sandbox) delete(ctx context.Context, o id, policy metav1.DeletionPropagation) error {
 	resource, name := w.resource(o)
 	return resource.Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &policy})
 }
 
-// make makes the objects, which nobody may look at meanwhile, with all their owners.
-func (w *world) make(ctx context.Context, objects map[id][]edge) error {
+// make creates the objects with all their owners. No collector may look at them before it returns.
+func (w *sandbox) make(ctx context.Context, objects map[id][]edge) error {
 	all := slices.Collect(maps.Keys(objects))
 	var incomplete sync.Map
 	err := harness.InParallel(len(all), func(i int) error {
@@ -302,19 +301,19 @@ func (w *world) make(ctx context.Context, objects map[id][]edge) error {
 	})
 }
 
-// state is what there is in a world, in words that are the same in each.
+// state is the content of a sandbox, in terms that are the same in each.
 type state map[id]object
 
 type object struct {
-	// dying says that it is being deleted, finalizers which ones it has.
+	// dying is set while the object is being deleted; finalizers lists its finalizers.
 	dying      bool
 	finalizers string
-	// owners are sorted. Those of cluster-scoped objects that are namespaced are left out: see
+	// owners are sorted. Namespaced owners of cluster-scoped objects are left out: see
 	// docs/design/garbage.md.
 	owners string
 }
 
-func (w *world) state(ctx context.Context, of []kind) (state, error) {
+func (w *sandbox) state(ctx context.Context, of []kind) (state, error) {
 	s := state{}
 	for _, k := range of {
 		list, err := w.metadata.Resource(k.gvr).List(ctx, metav1.ListOptions{LabelSelector: label + "=" + w.name})
@@ -332,14 +331,14 @@ func (w *world) state(ctx context.Context, of []kind) (state, error) {
 	return s, nil
 }
 
-func (w *world) id(k kind, m *metav1.PartialObjectMetadata) id {
+func (w *sandbox) id(k kind, m *metav1.PartialObjectMetadata) id {
 	if !k.namespaced {
 		return id{k.name, -1, strings.TrimPrefix(m.Name, w.name+"-")}
 	}
 	return id{k.name, slices.Index(w.spaces, m.Namespace), m.Name}
 }
 
-func (w *world) ownersOf(k kind, m *metav1.PartialObjectMetadata) string {
+func (w *sandbox) ownersOf(k kind, m *metav1.PartialObjectMetadata) string {
 	var owners []string
 	for _, ref := range m.OwnerReferences {
 		if !k.namespaced && kindOf(ref.Kind).namespaced {
@@ -351,7 +350,7 @@ func (w *world) ownersOf(k kind, m *metav1.PartialObjectMetadata) string {
 	return strings.Join(owners, " ")
 }
 
-// differences says how got differs from want.
+// differences describes how got differs from want.
 func differences(want, got state) (diff []string) {
 	for o, w := range want {
 		if g, ok := got[o]; !ok {
