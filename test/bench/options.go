@@ -88,7 +88,7 @@ func parse(args []string, output io.Writer) (options, error) {
 	return o, o.validate()
 }
 
-// validate names every flag at fault, its value and what is allowed.
+// validate names every wrong flag, its value and what is allowed.
 func (o options) validate() error {
 	var faults []error
 	fault := func(name string, err error) {
@@ -148,7 +148,7 @@ func (o options) validate() error {
 	return errors.Join(faults...)
 }
 
-// oneOf returns the words of a list, each of which must be allowed and there once.
+// oneOf returns the words of a list. Each must be allowed and occur once.
 func oneOf(list string, allowed []string) ([]string, error) {
 	words := strings.Split(list, ",")
 	for i, word := range words {
@@ -162,7 +162,7 @@ func oneOf(list string, allowed []string) ([]string, error) {
 	return words, nil
 }
 
-// numbers returns the numbers of a list, each in the bounds and a multiple of step.
+// numbers returns the numbers of a list, each within the bounds and a multiple of step.
 func numbers(list string, low, high, step int) ([]int, error) {
 	var all []int
 	for word := range strings.SplitSeq(list, ",") {
@@ -175,8 +175,8 @@ func numbers(list string, low, high, step int) ([]int, error) {
 	return all, nil
 }
 
-// parseSystems returns the systems of a list, without gate and rate. A ceiling without a number is
-// one for each size of the list's fleets, and for stock.
+// parseSystems returns the systems of a list, without gate and rate. A ceiling without a number
+// means one for each size of the list's fleets, and for stock.
 func parseSystems(list string) ([]result.System, error) {
 	var all []result.System
 	everySize := false

@@ -3,8 +3,8 @@
 // bytes on the wire from a counting proxy, and watches and writes of Leases from the API server's
 // audit log.
 //
-// Everything that reads text is a pure function of the text. Linux only, for /proc is.
+// Everything that reads text is a pure function of the text. It needs Linux because of /proc.
 //
-// Not guaranteed: a figure of /proc's times is a multiple of 10 ms, and a quantile is as fine as
-// its histogram's buckets.
+// Limits of precision: /proc's times are multiples of 10 ms, and a quantile is as fine as its
+// histogram's buckets.
 package measure

@@ -37,8 +37,8 @@ func TestKilobytes(t *testing.T) {
 }
 
 func TestParseTimes(t *testing.T) {
-	// 100 ticks of user to softirq and steal but idle 600 and iowait 200; guest time, the last two,
-	// is in user's.
+	// 100 ticks of user to softirq and steal, except idle 600 and iowait 200; user includes guest
+	// time, the last two.
 	before := Times{}
 	after, err := parseTimes("cpu  100 20 30 600 200 10 20 20 50 0\ncpu0 1 2 3\n")
 	if err != nil {
@@ -106,7 +106,7 @@ func TestParseMetrics(t *testing.T) {
 
 func TestQuantile(t *testing.T) {
 	inf := math.Inf(1)
-	// The wanted values are what histogram_quantile of PromQL gives.
+	// The wanted values are those of PromQL's histogram_quantile.
 	for _, tc := range []struct {
 		name    string
 		h       Histogram
@@ -169,7 +169,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestProxyCounts sends 3 bytes and receives 5, from an address of the proxy's own.
+// TestProxyCounts sends 3 bytes and receives 5, from the proxy's own address.
 func TestProxyCounts(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

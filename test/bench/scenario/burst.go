@@ -40,8 +40,8 @@ func haveBurst(ctx context.Context, env *Env) error {
 	})
 }
 
-// burst deletes a namespace and waits until it is gone, and then an owner and waits until all that
-// it owned is gone.
+// burst deletes a namespace and waits until it is gone, and then an owner and waits until all its
+// dependents are gone.
 func burst(ctx context.Context, env *Env) (Outcome, error) {
 	doomed, owned := env.crowds()
 	out := Outcome{Objects: 2*env.Params[Objects] + 2}
@@ -71,7 +71,7 @@ func burst(ctx context.Context, env *Env) (Outcome, error) {
 			return err
 		}
 		return env.until(ctx, "what was owned is gone", func(ctx context.Context) error {
-			// The certificate authority's ConfigMap stays. Names are in order, so two show whether
+			// The certificate authority's ConfigMap stays. Names are sorted, so two show whether
 			// there is another.
 			list, err := env.Client.CoreV1().ConfigMaps(owned).List(ctx, metav1.ListOptions{Limit: 2})
 			if err != nil {

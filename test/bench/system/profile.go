@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Profile writes a CPU profile of every process to dir, for as long as d, rounded down to seconds.
-// The files are named after prefix and process. Profiling costs CPU itself: figures that were
-// measured meanwhile are for finding causes, and not for comparing.
+// Profile writes a CPU profile of every process to dir, for d rounded down to seconds. The files
+// are named after prefix and process. Profiling costs CPU itself: use figures measured during it to
+// find causes, and not to compare.
 func (r *Running) Profile(ctx context.Context, dir, prefix string, d time.Duration) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (r *Running) Profile(ctx context.Context, dir, prefix string, d time.Durati
 	return errors.Join(faults...)
 }
 
-// save writes what is at the URL to a file.
+// save writes the content of a URL to a file.
 func (r *Running) save(ctx context.Context, url, name string) error {
 	body, err := r.open(ctx, url)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Cmd replays the writes of an audit log on a control plane, and prints what came of it as JSON.
-// The objects that the recorded work began with must be there.
+// Cmd replays the writes of an audit log on a control plane, and prints the outcome as JSON. The
+// objects with which the recorded work began must exist.
 //
 //	cmd -log audit.log -kubeconfig admin.yaml [-since 2026-01-02T15:04:05Z] [-workers 16] [-qps 20 -burst 30] [-events]
 package main
