@@ -16,14 +16,14 @@ var unit = []string{
 	"./test/scale/...", "./test/sim/...",
 }
 
-// racy are the packages with the most goroutines. pkg/shard itself is pure functions without one,
+// racy are the packages with the most goroutines. pkg/shard itself is pure functions without any,
 // and would take minutes under the detector.
 var racy = []string{"./pkg/election", "./pkg/election/leaderlock", "./pkg/election/request", "./pkg/informer", "./pkg/fleet", "./pkg/flotilla", "./pkg/manager"}
 
-// plane is what it takes to start a control plane.
+// plane is what a control plane needs.
 var plane = []string{"etcd", "kube-apiserver", "kube-scheduler", "kubectl", "kube-controller-manager", "kwok"}
 
-// fleets are how many tests of e2e run at a time: three of them take little more than a core, for
+// fleets limits how many tests of e2e run at a time. Three take little more than a core, because
 // they wait for Leases to expire.
 var fleets = fmt.Sprintf("-parallel=%d", max(3, runtime.NumCPU()))
 
@@ -42,9 +42,9 @@ func check() []step {
 	}
 }
 
-// test is what a release must not break. What needs a control plane waits for Leases and kubelets
-// most of the time: two such steps run at a time, with what only computes beside them, and the
-// light steps where there is time, the longest of them first.
+// test is what a release must not break. Steps with a control plane mostly wait for Leases and
+// kubelets. So two such steps run at a time, with computing steps beside them, and light steps
+// where there is time, the longest of them first.
 func test() []step {
 	return []step{
 		formatStep, modulesStep, vetStep, e2eStep, integrationStep, examplesStep, cloudStep, lintStep,
@@ -137,8 +137,7 @@ var (
 	}
 	integrationStep = step{
 		name: "integration", what: "tests against a real etcd and API server", long: "3 minutes", tools: plane, waits: true,
-		// Two of the packages take most of the time, and wait most of it; the others run beside
-		// them.
+		// Two of the packages take most of the time, and mostly wait; the others run beside them.
 		commands: []command{goTest("-count=1", "-p=3", "-timeout=20m", "./test/integration/...", "./test/controlplane/...")},
 	}
 	garbageStep = step{
@@ -153,7 +152,7 @@ var (
 		name: "e2e-all", what: "the same, with every setup that must be the same as stock", long: "6 minutes", tools: plane, member: true,
 		commands: []command{fresh("-timeout=30m", fleets, "./test/e2e/...", "-every-setup")},
 	}
-	// One at a time, since the machine is measured first.
+	// One at a time, because the machine is measured first.
 	plantedLiveStep = step{
 		name: "planted-live", what: "planted bugs on a real control plane, convicted by the audit log", long: "3 minutes", tools: plane, member: true,
 		commands: []command{fresh("-timeout=20m", "-v", "-run=TestPlantedBugsAreConvicted$", "./test/e2e", "-planted")},
@@ -222,7 +221,7 @@ var (
 	conformanceTools = append([]string{"e2e.test", "ginkgo"}, plane...)
 )
 
-// more are what takes long and is in no set. Figures that the design pages quote come from them.
+// more are long steps that are in no set. The design pages quote their figures.
 func more() []step {
 	return []step{
 		{
@@ -286,25 +285,24 @@ func more() []step {
 	}
 }
 
-// earlier builds the flotilla of another version that the fault versions wants.
+// earlier builds the flotilla of another version for the fault versions.
 var earlier = run("make", "--no-print-directory", "earlier")
 
-// chaos has the timings of Leases that are flotilla's defaults, not the tool's own, which need an
-// idle machine.
+// chaos uses flotilla's default Lease timings; the tool's own need an idle machine.
 func chaos(flags ...string) command {
 	return goRun("./test/chaos", append([]string{"-lease-duration=15s", "-renew-deadline=10s", "-retry-period=2s"}, flags...)...)
 }
 
-// busyChaos has much patience as well: it must hold on a machine that is busy with something else
-// too.
+// busyChaos also has long limits, because it must pass on a machine that is busy with something
+// else.
 func busyChaos(faults string) command {
 	return chaos("-load=5", "-faults="+faults, "-least-rate=5", "-margin=60s", "-bounds=false")
 }
 
-// staticcheckBinary is seen from an example's folder.
+// staticcheckBinary is relative to an example's directory.
 const staticcheckBinary = "../../bin/staticcheck"
 
-// example runs a command in an example's folder, which is a module of its own.
+// example runs a command in the directory of an example, which is its own module.
 func example(name string, args ...string) command {
 	return command{env: []string{"GOFLAGS=" + buildFlags()}, args: append([]string{"env", "-C", "examples/" + name}, args...)}
 }
@@ -317,7 +315,7 @@ func staticcheck(packages ...string) command {
 	return command{env: []string{"GOFLAGS=" + buildFlags()}, args: append([]string{"bin/staticcheck"}, packages...)}
 }
 
-// buildFlags are the GOFLAGS of what compiles by itself.
+// buildFlags returns the GOFLAGS of commands that compile by themselves.
 func buildFlags() string {
 	return strings.TrimSpace(os.Getenv("GOFLAGS") + " " + strings.Join(build, " "))
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestBrowserNotices plants a page that asks for more than itself and complains on the console: a
+// TestBrowserNotices opens a page that requests more than itself and complains on the console. A
 // browser that reported nothing would let every page pass.
 func TestBrowserNotices(t *testing.T) {
 	path := findBrowser()

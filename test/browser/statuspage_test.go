@@ -26,14 +26,14 @@ var shots = flag.String("shots", "", "folder to write pictures of the page to: d
 
 const (
 	fleetName = "flotilla"
-	// wide and narrow are the widths of a page on a desk and on a phone.
+	// wide and narrow are the widths of a page on a desktop and on a phone.
 	wide, narrow = 1200, 375
-	// mostBytes is how large a picture may be.
+	// mostBytes limits the size of a picture.
 	mostBytes = 200_000
 )
 
-// requireAlone: a process that is in no fleet says so.
-func requireAlone(t *testing.T, w *world) {
+// requireAlone requires that a process outside any fleet says so.
+func requireAlone(t *testing.T, w *environment) {
 	alone := w.start(t, "alone", "--leader-elect=false", "--controllers=ttl-controller")
 	alone.until(t, "a page without a fleet", func(d page.Document) error {
 		if !strings.Contains(d.Note, "--leader-elect=false") || len(d.Members)+len(d.Rings) > 0 {
@@ -43,10 +43,10 @@ func requireAlone(t *testing.T, w *world) {
 	})
 }
 
-// TestPage has a fleet of three with one member suspended and drained, so that its shards are asked
-// for and not released.
+// TestPage has a fleet of three with one member suspended and drained, so that its shards are
+// requested and not released.
 func TestPage(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	t.Run("alone", func(t *testing.T) { requireAlone(t, w) })
 	w.work(t)
 	founder := w.start(t, "flotilla-0", quick...)
@@ -102,7 +102,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// allRun returns a condition: so many members hold everything, and each range has been counted.
+// allRun returns a condition: this many members hold everything, and each range has been counted.
 func allRun(members int) func(page.Document) error {
 	return func(d page.Document) error {
 		holders := map[string]bool{}
@@ -119,7 +119,7 @@ func allRun(members int) func(page.Document) error {
 	}
 }
 
-// allAsked returns a condition: the member holds some shards, all of them have been asked for, and
+// allAsked returns a condition: the member holds some shards, all of them have been requested, and
 // nothing else moves.
 func allAsked(holder string) func(page.Document) error {
 	return func(d page.Document) error {
@@ -149,7 +149,7 @@ func shardsOf(d page.Document) []page.Shard {
 	return all
 }
 
-// requireAccess: who may see the page is decided for it by itself.
+// requireAccess checks that the page has its own authorization.
 func requireAccess(t *testing.T, m *member) {
 	for _, tc := range []struct {
 		caller, method string
@@ -158,7 +158,7 @@ func requireAccess(t *testing.T, m *member) {
 		{"anonymous", http.MethodGet, http.StatusForbidden},
 		{"of-metrics", http.MethodGet, http.StatusForbidden},
 		{"of-fleet", http.MethodGet, http.StatusOK},
-		{"of-fleet", http.MethodHead, http.StatusForbidden}, // a verb of its own
+		{"of-fleet", http.MethodHead, http.StatusForbidden}, // HEAD is its own verb
 		{"of-fleet", http.MethodPost, http.StatusForbidden},
 		{"admin", http.MethodHead, http.StatusOK},
 		{"admin", http.MethodPost, http.StatusMethodNotAllowed},
@@ -176,9 +176,9 @@ func requireAccess(t *testing.T, m *member) {
 	}
 }
 
-// requireLeases holds the document against the Leases: every shard of the plan, its holder and its
+// requireLeases compares the document with the Leases: every shard of the plan, its holder and its
 // term.
-func requireLeases(t *testing.T, w *world, d page.Document) {
+func requireLeases(t *testing.T, w *environment, d page.Document) {
 	t.Helper()
 	leases := w.leases(t)
 	planLease := leases[leaseapi.PlanLease(fleetName)]
@@ -244,15 +244,15 @@ func requireInBrowser(t *testing.T, b *browser, url string, m *member) {
 	})
 }
 
-// cells is how a table reads: its rows, each with its cells' texts, without the drawings.
+// cells reads a table: its rows, each with its cells' texts, without the drawings.
 const cells = `(id => [...document.querySelectorAll('#' + id + ' tbody tr')].map(row => [...row.cells].map(cell => {
 	const copy = cell.cloneNode(true)
 	copy.querySelectorAll('svg').forEach(drawing => drawing.remove())
 	return copy.textContent.replace(/\s+/g, ' ').trim()
 })))`
 
-// requireTables compares what can be read in the tables with the JSON, but for what changes from
-// second to second.
+// requireTables compares the texts in the tables with the JSON, except for what changes every
+// second.
 func requireTables(t *testing.T, b *browser, d page.Document) {
 	read := func(id string, columns ...int) [][]string {
 		var picked [][]string
@@ -309,7 +309,7 @@ func requireTables(t *testing.T, b *browser, d page.Document) {
 	}
 }
 
-// requirePicture: a ring has an arc for each shard, and one that is marked for each in handoff.
+// requirePicture requires that a ring has an arc for each shard, and a marked one for each handoff.
 func requirePicture(t *testing.T, b *browser, d page.Document) {
 	for _, ring := range d.Rings {
 		if ring.Scope != shard.ScopeNamespaced {
@@ -344,9 +344,9 @@ func requirePicture(t *testing.T, b *browser, d page.Document) {
 	}
 }
 
-// contrasts returns the texts whose contrast with what is behind them is less than 4.5 to 1 (WCAG
-// 2.2, 1.4.3), and how many texts there are. Behind a text in a drawing is what was drawn before
-// it, if that is no text.
+// contrasts returns the texts whose contrast with their background is less than 4.5 to 1 (WCAG 2.2,
+// 1.4.3), and the number of texts. The background of a text in a drawing is what was drawn before
+// it, other than text.
 const contrasts = `(() => {
 	const rgb = text => (text.match(/[\d.]+/g) || []).map(Number)
 	const light = text => {
@@ -394,7 +394,7 @@ func requireContrast(t *testing.T, b *browser) {
 	t.Logf("%d texts on %s", got.Texts, got.Back)
 }
 
-// shoot writes pictures of the page, down to what has happened.
+// shoot writes pictures of the page, down to the history.
 func shoot(t *testing.T, b *browser, url string) {
 	for _, scheme := range []string{"light", "dark"} {
 		b.scheme(t, scheme)

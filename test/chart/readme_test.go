@@ -37,7 +37,7 @@ Unknown values, and values of the wrong kind, are refused.
 |---|---|---|
 `
 
-// TestReadme holds the chart's README against the comments in values.yaml.
+// TestReadme compares the chart's README with the comments in values.yaml.
 func TestReadme(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(head)

@@ -15,8 +15,8 @@ const (
 	folder = root + "/deploy/chart"
 )
 
-// value is a key of values.yaml that users set as a whole: a scalar, a list, or a mapping that is
-// theirs to fill.
+// value is a key of values.yaml that users set as a whole: a scalar, a list, or a mapping that they
+// fill.
 type value struct {
 	path, comment, preset string
 }
@@ -52,7 +52,7 @@ func leaves(t *testing.T, prefix string, mapping *yaml.Node) []value {
 	return all
 }
 
-// comment is what stands right above a key, in one line.
+// comment returns the comment right above a key, in one line.
 func comment(key *yaml.Node) string {
 	paragraphs := strings.Split(key.HeadComment, "\n\n")
 	lines := strings.Split(paragraphs[len(paragraphs)-1], "\n")

@@ -17,8 +17,8 @@ const (
 	rebalanceDelay = 3 * time.Second
 )
 
-// timing is shorter than the default of 15 s, 10 s and 2 s, for the same reason.
-// They are not the shortest possible: a busy machine may keep a replica from renewing for seconds.
+// timing is shorter than the default of 15 s, 10 s and 2 s, for the same reason. It is not minimal,
+// because a busy machine may keep a replica from renewing for seconds.
 var timing = election.Timing{LeaseDuration: 10 * time.Second, RenewDeadline: 7 * time.Second, RetryPeriod: time.Second}
 
 // options are the demo's flags.
@@ -29,7 +29,7 @@ type options struct {
 	shardedListWatch bool
 }
 
-// parseFlags returns the options, or an error that names the flag at fault. Usage goes to out.
+// parseFlags returns the options, or an error that names the wrong flag. It prints usage to out.
 func parseFlags(args []string, out io.Writer) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
@@ -59,7 +59,7 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	return o, nil
 }
 
-// members are the replicas' names, as a StatefulSet would call them.
+// members returns the replicas' names, as in a StatefulSet.
 func (o options) members() []string {
 	var names []string
 	for i := range o.replicas {

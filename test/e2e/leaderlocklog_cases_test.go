@@ -50,7 +50,11 @@ func TestLeaderLockLog(t *testing.T) {
 		want, holder string
 		succeeded    bool
 	}{
-		"each in its term":               {plant: func(s *logWriter) { s.write("stock-1", 60, 16); s.write("flotilla", 120, 31); s.write("stock-2", 260, 51) }},
+		"each in its term": {plant: func(s *logWriter) {
+			s.write("stock-1", 60, 16)
+			s.write("flotilla", 120, 31)
+			s.write("stock-2", 260, 51)
+		}},
 		"stock after the fleet has it":   {plant: func(s *logWriter) { s.write("stock-1", 130, 33) }, want: "stock-1", holder: "flotilla"},
 		"stock after the fleet wrote":    {plant: func(s *logWriter) { s.write("flotilla", 120, 31); s.write("stock-1", 130, 33) }, want: "stock-1", holder: "flotilla", succeeded: true},
 		"stock after its release":        {plant: func(s *logWriter) { s.write("stock-1", 104, 21) }, want: "stock-1"},

@@ -92,7 +92,7 @@ func awaitCount(t *testing.T, what string, want int, count func() int) {
 // namespaces.
 type filterTest struct {
 	*process
-	mutator      *mutator
+	mutator    *mutator
 	namespaces []string
 	config     *rest.Config
 }

@@ -105,7 +105,7 @@ func partition(t *testing.T, config *rest.Config, mode informer.Mode) {
 type comparison struct {
 	t          *testing.T
 	random     *rand.Rand
-	mutator      *mutator
+	mutator    *mutator
 	unfiltered unfiltered
 	processes  []*process
 }

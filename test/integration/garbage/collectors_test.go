@@ -151,7 +151,7 @@ func (r labelledResource) Watch(ctx context.Context, o metav1.ListOptions) (watc
 // process is what the collectors of one process share.
 type process struct {
 	*testing.T
-	sandbox    *sandbox
+	sandbox  *sandbox
 	pool     *informer.Pool
 	scopes   *garbage.Scopes
 	mapper   *restmapper.DeferredDiscoveryRESTMapper
