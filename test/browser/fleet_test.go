@@ -53,13 +53,13 @@ func newEnvironment(t *testing.T) *environment {
 }
 
 // allow creates a user who may only get this path.
-func (w *environment) allow(t *testing.T, user, path string) {
+func (env *environment) allow(t *testing.T, user, path string) {
 	t.Helper()
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "reader-" + user},
 		Rules:      []rbacv1.PolicyRule{{NonResourceURLs: []string{path}, Verbs: []string{"get"}}},
 	}
-	if _, err := w.client.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+	if _, err := env.client.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	binding := &rbacv1.ClusterRoleBinding{
@@ -67,22 +67,22 @@ func (w *environment) allow(t *testing.T, user, path string) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
 	}
-	if _, err := w.client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+	if _, err := env.client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	config, err := w.plane.ConfigFor(user)
+	config, err := env.plane.ConfigFor(user)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.callers[user] = harness.Caller(t, config)
+	env.callers[user] = harness.Caller(t, config)
 }
 
 // work creates objects for the controllers to count.
-func (w *environment) work(t *testing.T) {
+func (env *environment) work(t *testing.T) {
 	t.Helper()
 	for i := range 40 {
 		name := fmt.Sprintf("%s-%02d", [...]string{"shop", "web", "data", "batch", "team"}[i%5], i)
-		if _, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		if _, err := env.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		labels := map[string]string{"app": name}
@@ -96,7 +96,7 @@ func (w *environment) work(t *testing.T) {
 				},
 			},
 		}
-		if _, err := w.client.AppsV1().Deployments(name).Create(t.Context(), deployment, metav1.CreateOptions{}); err != nil {
+		if _, err := env.client.AppsV1().Deployments(name).Create(t.Context(), deployment, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -105,15 +105,15 @@ func (w *environment) work(t *testing.T) {
 // member is a process of the flotilla binary.
 type member struct {
 	*harness.Manager
-	environment *environment
-	url         string
+	env *environment
+	url string
 }
 
-func (w *environment) start(t *testing.T, name string, flags ...string) *member {
+func (env *environment) start(t *testing.T, name string, flags ...string) *member {
 	t.Helper()
 	flags = append([]string{"--shards=12", "--rebalance-delay=0s"}, flags...)
-	m := harness.Run(t, w.plane, harness.Member(name, flags...))
-	return &member{Manager: m, environment: w, url: m.URL + "/fleet"}
+	m := harness.Run(t, env.plane, harness.Member(name, flags...))
+	return &member{Manager: m, env: env, url: m.URL + "/fleet"}
 }
 
 // ask requests the page as a caller, and returns the answer with its body read.
@@ -122,7 +122,7 @@ func (m *member) ask(ctx context.Context, caller, method, query string) (*http.R
 	if err != nil {
 		return nil, "", err
 	}
-	response, err := m.environment.callers[caller].Do(request)
+	response, err := m.env.callers[caller].Do(request)
 	if err != nil {
 		return nil, "", err
 	}
@@ -171,7 +171,7 @@ func (m *member) proxy(t *testing.T) string {
 	}
 	target.Path = ""
 	server := httptest.NewServer(&httputil.ReverseProxy{
-		Transport: m.environment.callers["of-fleet"].Transport,
+		Transport: m.env.callers["of-fleet"].Transport,
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
 	})
 	t.Cleanup(server.Close)
@@ -179,9 +179,9 @@ func (m *member) proxy(t *testing.T) string {
 }
 
 // leases returns the fleet's Leases by name.
-func (w *environment) leases(t *testing.T) map[string]coordinationv1.Lease {
+func (env *environment) leases(t *testing.T) map[string]coordinationv1.Lease {
 	t.Helper()
-	list, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{})
+	list, err := env.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,8 +33,8 @@ const (
 )
 
 // requireAlone requires that a process outside any fleet says so.
-func requireAlone(t *testing.T, w *environment) {
-	alone := w.start(t, "alone", "--leader-elect=false", "--controllers=ttl-controller")
+func requireAlone(t *testing.T, env *environment) {
+	alone := env.start(t, "alone", "--leader-elect=false", "--controllers=ttl-controller")
 	alone.until(t, "a page without a fleet", func(d page.Document) error {
 		if !strings.Contains(d.Note, "--leader-elect=false") || len(d.Members)+len(d.Rings) > 0 {
 			return fmt.Errorf("the note is %q", d.Note)
@@ -46,15 +46,15 @@ func requireAlone(t *testing.T, w *environment) {
 // TestPage has a fleet of three with one member suspended and drained, so that its shards are
 // requested and not released.
 func TestPage(t *testing.T) {
-	w := newEnvironment(t)
-	t.Run("alone", func(t *testing.T) { requireAlone(t, w) })
-	w.work(t)
-	founder := w.start(t, "flotilla-0", quick...)
+	env := newEnvironment(t)
+	t.Run("alone", func(t *testing.T) { requireAlone(t, env) })
+	env.work(t)
+	founder := env.start(t, "flotilla-0", quick...)
 	founder.until(t, "a first plan and every Lease", allRun(1))
 	founder.MustStop(t)
 	var members []*member
 	for i := range 3 {
-		members = append(members, w.start(t, fmt.Sprintf("flotilla-%d", i), slow...))
+		members = append(members, env.start(t, fmt.Sprintf("flotilla-%d", i), slow...))
 	}
 	first, holder := members[0], members[2]
 	first.until(t, "a fleet of three at rest", allRun(3))
@@ -64,11 +64,11 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	drain := fmt.Sprintf(`{"metadata":{"annotations":{%q:"for the picture"}}}`, leaseapi.DrainAnnotation)
-	if _, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Patch(t.Context(), election.MemberLease(fleetName, holder.Name()), types.MergePatchType, []byte(drain), metav1.PatchOptions{}); err != nil {
+	if _, err := env.client.CoordinationV1().Leases(metav1.NamespaceSystem).Patch(t.Context(), election.MemberLease(fleetName, holder.Name()), types.MergePatchType, []byte(drain), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	d := first.until(t, "every shard of the drained member asked for", allAsked(holder.Name()))
-	t.Run("same as Leases", func(t *testing.T) { requireLeases(t, w, d) })
+	t.Run("same as Leases", func(t *testing.T) { requireLeases(t, env, d) })
 	t.Run("browser", func(t *testing.T) {
 		path := findBrowser()
 		if path == "" {
@@ -90,7 +90,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	d = first.until(t, "all handed over", allRun(2))
-	requireLeases(t, w, d)
+	requireLeases(t, env, d)
 	handed := 0
 	for _, happened := range d.Transitions {
 		if happened.Kind == history.HandedOver && happened.From == holder.Name() {
@@ -178,9 +178,9 @@ func requireAccess(t *testing.T, m *member) {
 
 // requireLeases compares the document with the Leases: every shard of the plan, its holder and its
 // term.
-func requireLeases(t *testing.T, w *environment, d page.Document) {
+func requireLeases(t *testing.T, env *environment, d page.Document) {
 	t.Helper()
-	leases := w.leases(t)
+	leases := env.leases(t)
 	planLease := leases[leaseapi.PlanLease(fleetName)]
 	plan, err := leaseapi.PlanOn(&planLease)
 	if err != nil {

@@ -22,10 +22,10 @@ func (c *chaos) calibrate(ctx context.Context) error {
 
 // hold prints a measurement beside its bound. It returns an error if the bound is exceeded and
 // -bounds is on.
-func (w *world) hold(what string, took, promised time.Duration, steps int, on calibrate.Machine) error {
+func (env *environment) hold(what string, took, promised time.Duration, steps int, on calibrate.Machine) error {
 	bound := calibrate.Bound{What: what, Promised: promised, Steps: steps, On: on}
-	w.out.printf("      %s: %v, %v", what, millis(took), bound)
-	if !w.opts.bounds {
+	env.out.printf("      %s: %v, %v", what, millis(took), bound)
+	if !env.opts.bounds {
 		return nil
 	}
 	return bound.Check(took)
@@ -34,19 +34,19 @@ func (w *world) hold(what string, took, promised time.Duration, steps int, on ca
 // bounds returns an error if the victims' shards were unowned for longer than a takeover takes. It
 // collects the gaps of planned moves for the end, when there are enough of them.
 func (r *round) bounds(e expectation, began time.Time) error {
-	w := r.world
-	if w.opts.target == stockTarget || e.everyone {
+	env := r.env
+	if env.opts.target == stockTarget || e.everyone {
 		return nil
 	}
-	handed, lost := gaps(w.journal.changesSince(began))
+	handed, lost := gaps(env.journal.changesSince(began))
 	if r.kind.orderly {
-		w.handed, w.slowest = append(w.handed, handed...), w.slowest.Slower(w.machine)
+		env.handed, env.slowest = append(env.handed, handed...), env.slowest.Slower(env.machine)
 	}
 	worst := slices.Max(append(append(lost, handed...), 0))
 	if !e.replaced || worst == 0 {
 		return nil
 	}
-	return w.hold("takeover, from the last renewal", worst, calibrate.AfterRenewal(w.opts.timing.LeaseDuration, w.opts.timing.RetryPeriod), calibrate.TakeoverSteps, w.machine)
+	return env.hold("takeover, from the last renewal", worst, calibrate.AfterRenewal(env.opts.timing.LeaseDuration, env.opts.timing.RetryPeriod), calibrate.TakeoverSteps, env.machine)
 }
 
 // gaps returns how long shards were unowned that were handed over, and that were lost.

@@ -38,17 +38,17 @@ func TestTakeoversAreBounded(t *testing.T) {
 		"nobody is replaced":   {log: after(late), e: expectation{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &world{opts: testOptions(t, strings.Fields(test.flags)...), out: newPrinter(io.Discard), machine: test.machine}
-			w.journal = newJournal(map[string]shard.ID{testLease: testShard}, "")
-			w.journal.add(leaseLine(t, 0, 10, "a_1", 1))
+			env := &environment{opts: testOptions(t, strings.Fields(test.flags)...), out: newPrinter(io.Discard), machine: test.machine}
+			env.journal = newJournal(map[string]shard.ID{testLease: testShard}, "")
+			env.journal.add(leaseLine(t, 0, 10, "a_1", 1))
 			if test.retired {
-				w.journal.follow(nil)
-				w.journal.follow(map[string]shard.ID{testLease: testShard})
+				env.journal.follow(nil)
+				env.journal.follow(map[string]shard.ID{testLease: testShard})
 			}
 			for _, e := range test.log {
-				w.journal.add(e)
+				env.journal.add(e)
 			}
-			err := (&round{world: w}).bounds(test.e, epoch.Add(time.Millisecond))
+			err := (&round{env: env}).bounds(test.e, epoch.Add(time.Millisecond))
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
@@ -73,7 +73,7 @@ func TestHandoffsAreBounded(t *testing.T) {
 		"nothing, and cut": {kind: "cut"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := &chaos{world: &world{opts: testOptions(t), out: newPrinter(io.Discard)}}
+			c := &chaos{environment: &environment{opts: testOptions(t), out: newPrinter(io.Discard)}}
 			c.journal = newJournal(map[string]shard.ID{testLease: testShard}, "")
 			c.outcomes = []outcome{{name: test.kind}}
 			c.journal.add(leaseLine(t, 0, 10, "a_1", 1))
@@ -83,11 +83,11 @@ func TestHandoffsAreBounded(t *testing.T) {
 			}
 			// The machine's speed before a fault that is not orderly does not count.
 			c.machine = calibrate.Machine{Write: time.Hour}
-			if err := (&round{world: c.world, kind: faultByName("cut")}).bounds(expectation{}, epoch.Add(time.Hour)); err != nil {
+			if err := (&round{env: c.environment, kind: faultByName("cut")}).bounds(expectation{}, epoch.Add(time.Hour)); err != nil {
 				t.Fatal(err)
 			}
 			c.machine = test.machine
-			if err := (&round{world: c.world, kind: faultByName(test.kind)}).bounds(expectation{}, epoch.Add(time.Millisecond)); err != nil {
+			if err := (&round{env: c.environment, kind: faultByName(test.kind)}).bounds(expectation{}, epoch.Add(time.Millisecond)); err != nil {
 				t.Fatal(err)
 			}
 			err := c.handoffs()

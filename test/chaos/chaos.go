@@ -32,7 +32,7 @@ const (
 
 // chaos is one run.
 type chaos struct {
-	*world
+	*environment
 	dir        string
 	canaries   *canaries
 	tamperings []tampering
@@ -48,18 +48,18 @@ func newChaos(opts options, dir string) (*chaos, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{
+	env := &environment{
 		opts: opts, out: newPrinter(os.Stdout), random: newRandom(opts.seed, faultChance), plan: plan,
 		http: newHTTPClient(), leaders: map[string]*manager{}, retired: map[string]bool{},
 	}
-	w.namespaces, w.homes = spreadNamespaces(plan)
-	w.first = plan
+	env.namespaces, env.homes = spreadNamespaces(plan)
+	env.first = plan
 	leases := shardLeases(plan)
 	if opts.target == stockTarget {
 		leases = map[string]shard.ID{stockName: {}}
 	}
-	w.journal = newJournal(leases, opts.leaderLock())
-	return &chaos{world: w, dir: dir}, nil
+	env.journal = newJournal(leases, opts.leaderLock())
+	return &chaos{environment: env, dir: dir}, nil
 }
 
 // Run starts everything, runs the faults, and returns an error if any check failed. All that it

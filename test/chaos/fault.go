@@ -56,41 +56,41 @@ type faultKind struct {
 	// orderly faults move shards only as planned and without other faults, so they show how long a
 	// handoff takes.
 	orderly bool
-	make    func(*world) fault
+	make    func(*environment) fault
 }
 
 // faultKinds returns the catalogue.
 func faultKinds() []faultKind {
 	return append([]faultKind{
-		{name: "kill", stock: true, cheap: true, make: func(w *world) fault { return &killFault{world: w} }},
-		{name: "stop", stock: true, cheap: true, make: func(w *world) fault { return &stopFault{world: w} }},
-		{name: "stop-in-burst", stock: true, make: func(w *world) fault { return &stopFault{world: w, burst: true} }},
-		{name: "rolling", stock: true, cheap: true, orderly: true, make: func(w *world) fault { return &rollingFault{world: w} }},
-		{name: "scale", cheap: true, orderly: true, make: func(w *world) fault { return &scaleFault{world: w} }},
-		{name: "cut", cheap: true, make: func(w *world) fault { return &networkFault{world: w, mode: harness.Cut} }},
-		{name: "cut-late", named: true, make: func(w *world) fault { return &networkFault{world: w, mode: harness.Late} }},
-		{name: "cut-replies", make: func(w *world) fault { return &networkFault{world: w, mode: harness.CutReplies} }},
-		{name: "half-open", make: func(w *world) fault { return &networkFault{world: w, mode: harness.HalfOpen} }},
-		{name: "slow", make: func(w *world) fault { return &networkFault{world: w, mode: harness.Slow} }},
-		{name: "apiserver-kill", cheap: true, make: func(w *world) fault { return &apiServerFault{world: w} }},
-		{name: "apiserver-outage", make: func(w *world) fault { return &apiServerFault{world: w, outage: true} }},
-		{name: "etcd-pause", make: func(w *world) fault { return &etcdFault{world: w} }},
-		{name: "etcd-outage", make: func(w *world) fault { return &etcdFault{world: w, outage: true} }},
-		{name: "errors", make: func(w *world) fault { return &stormFault{world: w} }},
-		{name: "watches", cheap: true, make: func(w *world) fault { return &stormFault{world: w, watches: true} }},
-		{name: "lease-deleted", cheap: true, make: func(w *world) fault { return &tamperFault{world: w, how: deleteLease, then: keepsClaim} }},
-		{name: "lease-emptied", make: func(w *world) fault { return &tamperFault{world: w, how: emptyLease, then: newClaim} }},
-		{name: "lease-forged", make: func(w *world) fault { return &tamperFault{world: w, how: forgeLease, then: runsOut} }},
-		{name: "lease-nonsense", make: func(w *world) fault { return &tamperFault{world: w, how: spoilLease, then: keepsClaim} }},
-		{name: "member-forged", make: func(w *world) fault { return &memberFault{world: w} }},
-		{name: "plan-spoilt", make: func(w *world) fault { return &planFault{world: w} }},
-		{name: "leader-lock-deleted", make: func(w *world) fault { return &leaderLockFault{world: w, how: deleteLease} }},
-		{name: "leader-lock-emptied", make: func(w *world) fault { return &leaderLockFault{world: w, how: emptyLease} }},
-		{name: "leader-lock-forged", make: func(w *world) fault { return &leaderLockFault{world: w, how: forgeLease, taken: true} }},
-		{name: "stock-beside", make: func(w *world) fault { return &stockFault{world: w} }},
-		{name: "twin", make: func(w *world) fault { return &twinFault{world: w} }},
-		{name: "other-shards", cheap: true, make: func(w *world) fault { return &shardsFault{world: w} }},
-		{name: "versions", orderly: true, make: func(w *world) fault { return &versionFault{world: w} }},
+		{name: "kill", stock: true, cheap: true, make: func(env *environment) fault { return &killFault{env: env} }},
+		{name: "stop", stock: true, cheap: true, make: func(env *environment) fault { return &stopFault{env: env} }},
+		{name: "stop-in-burst", stock: true, make: func(env *environment) fault { return &stopFault{env: env, burst: true} }},
+		{name: "rolling", stock: true, cheap: true, orderly: true, make: func(env *environment) fault { return &rollingFault{env: env} }},
+		{name: "scale", cheap: true, orderly: true, make: func(env *environment) fault { return &scaleFault{env: env} }},
+		{name: "cut", cheap: true, make: func(env *environment) fault { return &networkFault{env: env, mode: harness.Cut} }},
+		{name: "cut-late", named: true, make: func(env *environment) fault { return &networkFault{env: env, mode: harness.Late} }},
+		{name: "cut-replies", make: func(env *environment) fault { return &networkFault{env: env, mode: harness.CutReplies} }},
+		{name: "half-open", make: func(env *environment) fault { return &networkFault{env: env, mode: harness.HalfOpen} }},
+		{name: "slow", make: func(env *environment) fault { return &networkFault{env: env, mode: harness.Slow} }},
+		{name: "apiserver-kill", cheap: true, make: func(env *environment) fault { return &apiServerFault{env: env} }},
+		{name: "apiserver-outage", make: func(env *environment) fault { return &apiServerFault{env: env, outage: true} }},
+		{name: "etcd-pause", make: func(env *environment) fault { return &etcdFault{env: env} }},
+		{name: "etcd-outage", make: func(env *environment) fault { return &etcdFault{env: env, outage: true} }},
+		{name: "errors", make: func(env *environment) fault { return &stormFault{env: env} }},
+		{name: "watches", cheap: true, make: func(env *environment) fault { return &stormFault{env: env, watches: true} }},
+		{name: "lease-deleted", cheap: true, make: func(env *environment) fault { return &tamperFault{env: env, how: deleteLease, then: keepsClaim} }},
+		{name: "lease-emptied", make: func(env *environment) fault { return &tamperFault{env: env, how: emptyLease, then: newClaim} }},
+		{name: "lease-forged", make: func(env *environment) fault { return &tamperFault{env: env, how: forgeLease, then: runsOut} }},
+		{name: "lease-nonsense", make: func(env *environment) fault { return &tamperFault{env: env, how: spoilLease, then: keepsClaim} }},
+		{name: "member-forged", make: func(env *environment) fault { return &memberFault{env: env} }},
+		{name: "plan-spoilt", make: func(env *environment) fault { return &planFault{env: env} }},
+		{name: "leader-lock-deleted", make: func(env *environment) fault { return &leaderLockFault{env: env, how: deleteLease} }},
+		{name: "leader-lock-emptied", make: func(env *environment) fault { return &leaderLockFault{env: env, how: emptyLease} }},
+		{name: "leader-lock-forged", make: func(env *environment) fault { return &leaderLockFault{env: env, how: forgeLease, taken: true} }},
+		{name: "stock-beside", make: func(env *environment) fault { return &stockFault{env: env} }},
+		{name: "twin", make: func(env *environment) fault { return &twinFault{env: env} }},
+		{name: "other-shards", cheap: true, make: func(env *environment) fault { return &shardsFault{env: env} }},
+		{name: "versions", orderly: true, make: func(env *environment) fault { return &versionFault{env: env} }},
 	}, operatorKinds()...)
 }
 

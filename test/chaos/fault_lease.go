@@ -75,7 +75,7 @@ func runsOut(before, after hold, taken time.Duration, timing election.Timing) er
 
 // tamperFault changes the Lease of a shard at work.
 type tamperFault struct {
-	world  *world
+	env    *environment
 	how    leaseEdit
 	then   aftermath
 	name   string
@@ -85,13 +85,13 @@ type tamperFault struct {
 
 // Begin implements fault.
 func (f *tamperFault) Begin(ctx context.Context) (expectation, error) {
-	id, before, err := f.world.loadedShard(ctx)
+	id, before, err := f.env.loadedShard(ctx)
 	if err != nil {
 		return expectation{}, err
 	}
 	f.name, f.before, f.began = leaseapi.ShardLease(fleetName, id), before, time.Now()
 	t := &tampering{lease: f.name, shard: id, from: f.began}
-	return expectation{tampered: t, verify: f.verify}, f.world.tamper(ctx, f.name, f.how)
+	return expectation{tampered: t, verify: f.verify}, f.env.tamper(ctx, f.name, f.how)
 }
 
 // End implements fault.
@@ -100,16 +100,16 @@ func (f *tamperFault) End(context.Context) error { return nil }
 // verify checks that the Lease's history is what is promised, and that its content makes sense.
 func (f *tamperFault) verify(ctx context.Context) error {
 	var taken time.Duration
-	for _, c := range f.world.journal.changesSince(f.began) {
+	for _, c := range f.env.journal.changesSince(f.began) {
 		if c.lease == f.name && c.to != "" && c.to != forgedHolder {
 			taken = c.at.Sub(f.began)
 		}
 	}
-	after, timing := f.world.journal.snapshot()[f.name], f.world.opts.timing
+	after, timing := f.env.journal.snapshot()[f.name], f.env.opts.timing
 	if err := f.then(f.before, after, taken, timing); err != nil {
 		return fmt.Errorf("%s: %w", f.name, err)
 	}
-	lease, err := f.world.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, f.name, metav1.GetOptions{})
+	lease, err := f.env.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, f.name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -120,8 +120,8 @@ func (f *tamperFault) verify(ctx context.Context) error {
 }
 
 // tamper changes the current state of a Lease in kube-system.
-func (w *world) tamper(ctx context.Context, name string, how leaseEdit) error {
-	leases := w.client.CoordinationV1().Leases(metav1.NamespaceSystem)
+func (env *environment) tamper(ctx context.Context, name string, how leaseEdit) error {
+	leases := env.client.CoordinationV1().Leases(metav1.NamespaceSystem)
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error { return edit(ctx, leases, name, how) })
 }
 

@@ -24,22 +24,22 @@ func operatorKinds() []faultKind {
 	var kinds []faultKind
 	for _, o := range []struct {
 		name string
-		make func(*world) operation
+		make func(*environment) operation
 	}{
-		{"split", func(w *world) operation { return &planChange{world: w, edit: splitShard} }},
-		{"ring", func(w *world) operation { return &planChange{world: w, edit: moveJobs} }},
-		{"drain", func(w *world) operation { return &drain{world: w} }},
+		{"split", func(env *environment) operation { return &planChange{env: env, edit: splitShard} }},
+		{"ring", func(env *environment) operation { return &planChange{env: env, edit: moveJobs} }},
+		{"drain", func(env *environment) operation { return &drain{env: env} }},
 	} {
 		for _, b := range []struct {
 			name string
-			make func(*world) fault
+			make func(*environment) fault
 		}{
-			{"restart", func(w *world) fault { return &apiServerFault{world: w} }},
-			{"stall", func(w *world) fault { return &etcdFault{world: w} }},
-			{"cut", func(w *world) fault { return &networkFault{world: w, mode: harness.Cut} }},
+			{"restart", func(env *environment) fault { return &apiServerFault{env: env} }},
+			{"stall", func(env *environment) fault { return &etcdFault{env: env} }},
+			{"cut", func(env *environment) fault { return &networkFault{env: env, mode: harness.Cut} }},
 		} {
-			kinds = append(kinds, faultKind{name: o.name + "-in-" + b.name, make: func(w *world) fault {
-				return &operatorFault{world: w, operation: o.make(w), weather: b.make(w)}
+			kinds = append(kinds, faultKind{name: o.name + "-in-" + b.name, make: func(env *environment) fault {
+				return &operatorFault{env: env, operation: o.make(env), weather: b.make(env)}
 			}})
 		}
 	}
@@ -62,7 +62,7 @@ type operation interface {
 
 // operatorFault runs an operation and starts a failure while it is under way.
 type operatorFault struct {
-	world     *world
+	env       *environment
 	operation operation
 	weather   fault
 	// command is nil until it runs; storm is set once the failure has begun.
@@ -82,24 +82,24 @@ func (f *operatorFault) Begin(ctx context.Context) (expectation, error) {
 // start runs the command, and returns as soon as the Leases show that the fleet acts on it. At
 // random that is the request, or the first Lease that changes hands.
 func (f *operatorFault) start(ctx context.Context) error {
-	w := f.world
-	if _, err := w.loadedVictim(ctx); err != nil {
+	env := f.env
+	if _, err := env.loadedVictim(ctx); err != nil {
 		return err
 	}
 	args, err := f.operation.Command(ctx)
 	if err != nil {
 		return err
 	}
-	signs := w.random.IntN(2)
-	ctx, cancel := context.WithTimeout(ctx, w.opts.margin)
+	signs := env.random.IntN(2)
+	ctx, cancel := context.WithTimeout(ctx, env.opts.margin)
 	defer cancel()
-	watch, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Watch(ctx,
+	watch, err := env.client.CoordinationV1().Leases(metav1.NamespaceSystem).Watch(ctx,
 		metav1.ListOptions{LabelSelector: labels.Set{leaseapi.FleetLabel: fleetName}.String()})
 	if err != nil {
 		return err
 	}
 	defer watch.Stop()
-	if f.command, err = w.operate(args...); err != nil {
+	if f.command, err = env.operate(args...); err != nil {
 		return err
 	}
 	s := signals{operation: f.operation, holders: map[string]string{}, after: signs}
@@ -111,13 +111,13 @@ func (f *operatorFault) start(ctx context.Context) error {
 				return fmt.Errorf("watching Leases: %v", event.Object)
 			}
 			if s.enough(lease) {
-				w.out.printf("      the weather changes: the fleet has been told, and %d Leases have changed hands", signs)
+				env.out.printf("      the weather changes: the fleet has been told, and %d Leases have changed hands", signs)
 				return nil
 			}
 		case <-f.command.Done():
 			return fmt.Errorf("the command ended before the fleet had begun: %w, see %s", f.command.Wait(), f.command.LogPath())
 		case <-ctx.Done():
-			return fmt.Errorf("the fleet has not begun with it within %v, see %s", w.opts.margin, f.command.LogPath())
+			return fmt.Errorf("the fleet has not begun with it within %v, see %s", env.opts.margin, f.command.LogPath())
 		}
 	}
 }
@@ -154,32 +154,32 @@ func (f *operatorFault) End(ctx context.Context) error {
 	if f.command == nil {
 		return errors.Join(errs...)
 	}
-	w, began := f.world, time.Now()
-	errs = append(errs, w.finished(ctx, f.command))
-	_, err := w.await(ctx, w.wholeLimit(), "what was asked for is done", func(ctx context.Context) error {
-		return errors.Join(f.operation.Done(ctx), w.leaderLockHeld(began), w.journal.progressed(w.namespaces, began), w.ready(ctx))
+	env, began := f.env, time.Now()
+	errs = append(errs, env.finished(ctx, f.command))
+	_, err := env.await(ctx, env.wholeLimit(), "what was asked for is done", func(ctx context.Context) error {
+		return errors.Join(f.operation.Done(ctx), env.leaderLockHeld(began), env.journal.progressed(env.namespaces, began), env.ready(ctx))
 	})
 	if err == nil {
-		w.out.printf("      done %.1f s after the weather", time.Since(began).Seconds())
+		env.out.printf("      done %.1f s after the weather", time.Since(began).Seconds())
 	}
 	return errors.Join(append(errs, err, wrap("taking it back", f.operation.Undo(ctx)))...)
 }
 
 // operate starts the flotilla command as an operator would. It talks to the API server directly,
 // because the proxies are for members.
-func (w *world) operate(args ...string) (*controlplane.Process, error) {
-	binary, err := w.cp.Binary(fleetName)
+func (env *environment) operate(args ...string) (*controlplane.Process, error) {
+	binary, err := env.cp.Binary(fleetName)
 	if err != nil {
 		return nil, err
 	}
-	w.out.printf("      flotilla %v", args)
+	env.out.printf("      flotilla %v", args)
 	args = append(args, "--fleet-name="+fleetName)
-	return w.cp.StartProcess("operator", binary, args, controlplane.WithEnv("KUBECONFIG="+w.cp.AdminKubeconfig()))
+	return env.cp.StartProcess("operator", binary, args, controlplane.WithEnv("KUBECONFIG="+env.cp.AdminKubeconfig()))
 }
 
 // finished returns nil if the command exits with status 0 within the time that the fleet may take.
-func (w *world) finished(ctx context.Context, p *controlplane.Process) error {
-	_, err := w.await(ctx, w.wholeLimit(), "the operator's command ends", func(context.Context) error {
+func (env *environment) finished(ctx context.Context, p *controlplane.Process) error {
+	_, err := env.await(ctx, env.wholeLimit(), "the operator's command ends", func(context.Context) error {
 		select {
 		case <-p.Done():
 			return nil

@@ -33,7 +33,7 @@ func TestGoesOn(t *testing.T) {
 		{"-faults kill,cut -rounds 1", 1, 0, false},
 		{"-faults kill,cut -rounds 5", 4, 0, true},
 	} {
-		c := &chaos{world: &world{opts: testOptions(t, strings.Fields(test.args)...)}}
+		c := &chaos{environment: &environment{opts: testOptions(t, strings.Fields(test.args)...)}}
 		var dealt time.Time
 		if test.done >= 2 {
 			dealt = time.Now().Add(-test.ago)

@@ -84,12 +84,12 @@ func TestRoundWantsLeaderLockKept(t *testing.T) {
 		"everyone was hit":    {log: []*harness.Event{leaderLockLine(t, 2*time.Second, 11, "", 1, 0)}, e: expectation{everyone: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &world{journal: newJournal(nil, stockName)}
-			w.journal.add(leaderLockLine(t, 0, 10, leaderLockHolder, 1, 0))
+			env := &environment{journal: newJournal(nil, stockName)}
+			env.journal.add(leaderLockLine(t, 0, 10, leaderLockHolder, 1, 0))
 			for _, e := range test.log {
-				w.journal.add(e)
+				env.journal.add(e)
 			}
-			err := (&round{world: w}).leaderLock(test.e, epoch.Add(time.Second))
+			err := (&round{env: env}).leaderLock(test.e, epoch.Add(time.Second))
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
@@ -126,11 +126,11 @@ func TestLeaderLockFaultsJudge(t *testing.T) {
 		"forged, written under":    {taken: true, log: []*harness.Event{forged(t), write(t, 6*time.Second), leaderLockLine(t, late, 12, leaderLockHolder, 2, late)}, want: "1 writes of members arrived"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &world{opts: testOptions(t), out: newPrinter(io.Discard), journal: newJournal(nil, stockName)}
-			w.journal.add(leaderLockLine(t, 0, 10, leaderLockHolder, 1, 0))
-			f := &leaderLockFault{world: w, taken: test.taken, before: w.journal.leaderLockNow(), began: epoch.Add(time.Second)}
+			env := &environment{opts: testOptions(t), out: newPrinter(io.Discard), journal: newJournal(nil, stockName)}
+			env.journal.add(leaderLockLine(t, 0, 10, leaderLockHolder, 1, 0))
+			f := &leaderLockFault{env: env, taken: test.taken, before: env.journal.leaderLockNow(), began: epoch.Add(time.Second)}
 			for _, e := range test.log {
-				w.journal.add(e)
+				env.journal.add(e)
 			}
 			verify := f.verifyKept
 			if test.taken {

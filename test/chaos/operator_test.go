@@ -93,19 +93,19 @@ func TestAdopt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{opts: testOptions(t), plan: first, first: first, retired: map[string]bool{}, journal: newJournal(shardLeases(first), "")}
-	w.namespaces, w.homes = spreadNamespaces(first)
-	w.adopt(next)
-	for namespace, id := range w.homes {
+	env := &environment{opts: testOptions(t), plan: first, first: first, retired: map[string]bool{}, journal: newJournal(shardLeases(first), "")}
+	env.namespaces, env.homes = spreadNamespaces(first)
+	env.adopt(next)
+	for namespace, id := range env.homes {
 		if s, ok := next.Shard(id); !ok || !s.Range.ContainsNamespace(namespace) {
 			t.Errorf("%s does not lie in %s", namespace, id)
 		}
 	}
-	if len(w.retired) != 1 || len(w.leases()) != len(first.Shards())+1 {
-		t.Errorf("retired %v, leases %v", w.retired, w.leases())
+	if len(env.retired) != 1 || len(env.leases()) != len(first.Shards())+1 {
+		t.Errorf("retired %v, leases %v", env.retired, env.leases())
 	}
 	all := append(leasesOf(first), leasesOf(next)...)
-	if err := strayLeases(all, next, w.retired); err != nil {
+	if err := strayLeases(all, next, env.retired); err != nil {
 		t.Error(err)
 	}
 	if strayLeases(all, next, nil) == nil {
@@ -135,15 +135,15 @@ func TestMixed(t *testing.T) {
 		"2 1 1": "b writes as",
 		"1 1 -": `c writes as ""`,
 	} {
-		w := &world{journal: newJournal(nil, "")}
+		env := &environment{journal: newJournal(nil, "")}
 		for i, version := range strings.Fields(builds) {
 			if version == "-" {
 				continue
 			}
 			agent := "flotilla/v1." + version + " (linux) flotilla (member=" + members[i].member + "_1; shard=namespaces/00; term=1)"
-			w.journal.add(line(t, time.Second, "update", "pods", "x", "p", "", agent, `{}`))
+			env.journal.add(line(t, time.Second, "update", "pods", "x", "p", "", agent, `{}`))
 		}
-		err := w.mixed(members, 2)
+		err := env.mixed(members, 2)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", builds, err, want)
 		}

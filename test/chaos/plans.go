@@ -28,24 +28,24 @@ func shardLeases(plan shard.Plan) map[string]shard.ID {
 
 // adopt makes another plan the one by which the fleet is judged. Leases of shards that it lacks
 // stay for ever, and are not leftovers of another division of the namespaces.
-func (w *world) adopt(plan shard.Plan) {
+func (env *environment) adopt(plan shard.Plan) {
 	leases := shardLeases(plan)
-	for _, name := range w.leases() {
+	for _, name := range env.leases() {
 		if _, stays := leases[name]; !stays {
-			w.retired[name] = true
+			env.retired[name] = true
 		}
 	}
-	w.plan = plan
-	for namespace := range w.homes {
+	env.plan = plan
+	for namespace := range env.homes {
 		s, _ := plan.ShardFor(catalogue.NamespacesRing, namespace)
-		w.homes[namespace] = s.ID
+		env.homes[namespace] = s.ID
 	}
-	w.journal.follow(leases)
+	env.journal.follow(leases)
 }
 
 // planNow returns the plan's Lease and the plan on it.
-func (w *world) planNow(ctx context.Context) (*coordinationv1.Lease, shard.Plan, error) {
-	lease, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, leaseapi.PlanLease(fleetName), metav1.GetOptions{})
+func (env *environment) planNow(ctx context.Context) (*coordinationv1.Lease, shard.Plan, error) {
+	lease, err := env.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, leaseapi.PlanLease(fleetName), metav1.GetOptions{})
 	if err != nil {
 		return nil, shard.Plan{}, err
 	}
@@ -55,35 +55,35 @@ func (w *world) planNow(ctx context.Context) (*coordinationv1.Lease, shard.Plan,
 
 // putBack makes the first plan the next one, without the homes that a manual change gives to
 // shards. Those would keep joining members from getting any.
-func (w *world) putBack(ctx context.Context) error {
+func (env *environment) putBack(ctx context.Context) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		lease, plan, err := w.planNow(ctx)
+		lease, plan, err := env.planNow(ctx)
 		if err != nil {
 			return err
 		}
-		next, err := plan.Successor(w.first)
+		next, err := plan.Successor(env.first)
 		if err != nil {
 			return err
 		}
 		if next.Digest() == plan.Digest() {
-			w.adopt(plan)
+			env.adopt(plan)
 			return nil
 		}
 		if lease, err = leaseapi.WithPlan(fleetName, lease, next); err != nil {
 			return err
 		}
-		if _, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
+		if _, err := env.client.CoordinationV1().Leases(metav1.NamespaceSystem).Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
-		w.adopt(next)
+		env.adopt(next)
 		return nil
 	})
 }
 
 // fleetLeases returns all of the fleet's Leases in the API server.
-func (w *world) fleetLeases(ctx context.Context) ([]coordinationv1.Lease, error) {
+func (env *environment) fleetLeases(ctx context.Context) ([]coordinationv1.Lease, error) {
 	selector := labels.Set{leaseapi.FleetLabel: fleetName}.String()
-	leases, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	leases, err := env.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return nil, err
 	}
@@ -91,12 +91,12 @@ func (w *world) fleetLeases(ctx context.Context) ([]coordinationv1.Lease, error)
 }
 
 // followed returns nil if no live member holds a shard that is not in the plan.
-func (w *world) followed(ctx context.Context) error {
-	leases, err := w.fleetLeases(ctx)
+func (env *environment) followed(ctx context.Context) error {
+	leases, err := env.fleetLeases(ctx)
 	if err != nil {
 		return err
 	}
-	return heldBeside(leases, w.plan)
+	return heldBeside(leases, env.plan)
 }
 
 // heldBeside returns an error for every shard that a live member holds and that is not in the plan.
@@ -121,12 +121,12 @@ func heldBeside(leases []coordinationv1.Lease, plan shard.Plan) error {
 }
 
 // strays returns an error if there is a Lease of a shard that no plan has had.
-func (w *world) strays(ctx context.Context) error {
-	leases, err := w.fleetLeases(ctx)
+func (env *environment) strays(ctx context.Context) error {
+	leases, err := env.fleetLeases(ctx)
 	if err != nil {
 		return err
 	}
-	return strayLeases(leases, w.plan, w.retired)
+	return strayLeases(leases, env.plan, env.retired)
 }
 
 // strayLeases returns an error for every Lease whose shard is neither in the plan nor retired, or

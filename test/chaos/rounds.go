@@ -54,7 +54,7 @@ func (c *chaos) fault(ctx context.Context, number int, kind faultKind) error {
 	start := time.Now()
 	c.stall.take()
 	c.journal.takeSlowest()
-	tampered, err := (&round{world: c.world, kind: kind}).Run(ctx)
+	tampered, err := (&round{env: c.environment, kind: kind}).Run(ctx)
 	c.calmSince = time.Now()
 	if tampered != nil {
 		if tampered.to.IsZero() {
@@ -78,7 +78,7 @@ func (c *chaos) fault(ctx context.Context, number int, kind faultKind) error {
 
 // quiet returns an error if anything was lost or ended since the last fault was over.
 func (c *chaos) quiet() error {
-	r := &round{world: c.world}
+	r := &round{env: c.environment}
 	err := wrap("while there was no fault", errors.Join(r.bystanders(expectation{}, c.calmSince), r.leaderLock(expectation{}, c.calmSince)))
 	if err != nil {
 		c.out.printf("      FAILED %v", err)

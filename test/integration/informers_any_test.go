@@ -155,10 +155,10 @@ func TestAnyResourceIsPartitioned(t *testing.T) {
 
 func newAnyTest(t *testing.T, mode informer.Mode, config *rest.Config) *anyTest {
 	t.Helper()
-	w := newMutator(t, newRandom(t), config)
-	a := &anyTest{t: t, mode: mode, client: w.client, meta: w.metadata}
+	m := newMutator(t, newRandom(t), config)
+	a := &anyTest{t: t, mode: mode, client: m.client, meta: m.metadata}
 	a.prepare(config)
-	a.makeNamespaces(w)
+	a.makeNamespaces(m)
 	return a
 }
 
@@ -237,11 +237,11 @@ func (a *anyTest) ask(f *informer.Factory, custom informer.Resource) {
 }
 
 // makeNamespaces creates three namespaces in each range.
-func (a *anyTest) makeNamespaces(w *mutator) {
+func (a *anyTest) makeNamespaces(m *mutator) {
 	for half, f := range a.halves {
 		for len(a.namespaces[half]) < 3 {
-			if name := uuid(w.random); f.Range().ContainsNamespace(name) {
-				w.create(namespaceSubject, types.NamespacedName{Name: name})
+			if name := uuid(m.random); f.Range().ContainsNamespace(name) {
+				m.create(namespaceSubject, types.NamespacedName{Name: name})
 				a.namespaces[half] = append(a.namespaces[half], name)
 			}
 		}

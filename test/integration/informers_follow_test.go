@@ -61,12 +61,12 @@ func (p *process) checkFollows(t testing.TB, read []subject, watches, follow int
 func TestRangesFollowAGroup(t *testing.T) {
 	random := newRandom(t)
 	defineCustomResources(t, plane.AdminConfig())
-	w := newMutator(t, random, plane.AdminConfig())
-	w.populate(12)
-	c := &comparison{t: t, random: random, mutator: w, unfiltered: startUnfiltered(t, plane.AdminConfig())}
+	m := newMutator(t, random, plane.AdminConfig())
+	m.populate(12)
+	c := &comparison{t: t, random: random, mutator: m, unfiltered: startUnfiltered(t, plane.AdminConfig())}
 	p := startProcess(t, "process", plane.AdminConfig(), nil, nil)
 	group := p.joinGroup(t, subjects)
-	for _, r := range randomRanges(random, 4, w.names, true) {
+	for _, r := range randomRanges(random, 4, m.names, true) {
 		p.shards = append(p.shards, p.join(t, r, subjects))
 	}
 	c.processes = []*process{p}
@@ -81,7 +81,7 @@ func TestRangesFollowAGroup(t *testing.T) {
 		left := make(chan struct{})
 		go func() { defer close(left); group.factory.Shutdown() }()
 		for range 100 {
-			w.change()
+			m.change()
 		}
 		<-left
 		c.compare("after the group has left")
@@ -89,7 +89,7 @@ func TestRangesFollowAGroup(t *testing.T) {
 		c.changeAndCut()
 		group = p.joinGroup(t, subjects)
 		for range 100 {
-			w.change()
+			m.change()
 		}
 		c.compare("after the group has come back")
 		p.checkFollows(t, subjects, 1, 4)

@@ -40,19 +40,19 @@ type mutator struct {
 // newMutator returns a mutator whose objects are deleted when the test ends.
 func newMutator(t testing.TB, random *rand.Rand, config *rest.Config) *mutator {
 	t.Helper()
-	w := &mutator{t: t, random: random, objects: map[schema.GroupVersionResource]map[types.NamespacedName]bool{}}
+	m := &mutator{t: t, random: random, objects: map[schema.GroupVersionResource]map[types.NamespacedName]bool{}}
 	var err error
-	if w.client, err = dynamic.NewForConfig(config); err != nil {
+	if m.client, err = dynamic.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}
-	if w.metadata, err = metadata.NewForConfig(config); err != nil {
+	if m.metadata, err = metadata.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 8 {
-		w.names = append(w.names, fmt.Sprintf("ns-%d", i), uuid(random), fmt.Sprintf("%s-%d-prod", uuid(random)[:8], i))
+		m.names = append(m.names, fmt.Sprintf("ns-%d", i), uuid(random), fmt.Sprintf("%s-%d-prod", uuid(random)[:8], i))
 	}
-	t.Cleanup(w.clear)
-	return w
+	t.Cleanup(m.clear)
+	return m
 }
 
 // uuid returns a random name that looks generated.
@@ -62,60 +62,60 @@ func uuid(r *rand.Rand) string {
 }
 
 // populate creates namespaces and an object in each.
-func (w *mutator) populate(namespaces int) {
-	for _, name := range w.names[:namespaces] {
-		w.create(namespaceSubject, types.NamespacedName{Name: name})
+func (m *mutator) populate(namespaces int) {
+	for _, name := range m.names[:namespaces] {
+		m.create(namespaceSubject, types.NamespacedName{Name: name})
 	}
 	for range 4 * namespaces {
-		w.change()
+		m.change()
 	}
 }
 
 // sorted returns the objects of a resource in a fixed order.
-func (w *mutator) sorted(gvr schema.GroupVersionResource) []types.NamespacedName {
-	return slices.SortedFunc(maps.Keys(w.objects[gvr]), func(a, b types.NamespacedName) int {
+func (m *mutator) sorted(gvr schema.GroupVersionResource) []types.NamespacedName {
+	return slices.SortedFunc(maps.Keys(m.objects[gvr]), func(a, b types.NamespacedName) int {
 		return strings.Compare(a.String(), b.String())
 	})
 }
 
 // change makes one random change.
-func (w *mutator) change() {
-	w.t.Helper()
-	s := subjects[w.random.IntN(len(subjects))]
-	name := types.NamespacedName{Name: string(rune('a' + w.random.IntN(4)))}
+func (m *mutator) change() {
+	m.t.Helper()
+	s := subjects[m.random.IntN(len(subjects))]
+	name := types.NamespacedName{Name: string(rune('a' + m.random.IntN(4)))}
 	switch {
 	case s.isNamespace():
-		name.Name = w.names[w.random.IntN(len(w.names))]
+		name.Name = m.names[m.random.IntN(len(m.names))]
 	case s.namespaced:
-		there := w.sorted(namespacesResource)
-		name.Namespace = there[w.random.IntN(len(there))].Name
+		there := m.sorted(namespacesResource)
+		name.Namespace = there[m.random.IntN(len(there))].Name
 	}
 	switch {
-	case !w.objects[s.gvr][name]:
-		w.create(s, name)
-	case w.random.IntN(3) > 0 || s.isNamespace() && w.random.IntN(3) > 0:
-		w.update(s, name)
-	case s.isNamespace() && len(w.objects[s.gvr]) == 1:
-		w.update(s, name) // objects need a namespace
+	case !m.objects[s.gvr][name]:
+		m.create(s, name)
+	case m.random.IntN(3) > 0 || s.isNamespace() && m.random.IntN(3) > 0:
+		m.update(s, name)
+	case s.isNamespace() && len(m.objects[s.gvr]) == 1:
+		m.update(s, name) // objects need a namespace
 	case s.isNamespace():
-		w.empty(name.Name)
-		w.delete(s, name)
+		m.empty(name.Name)
+		m.delete(s, name)
 	default:
-		w.delete(s, name)
+		m.delete(s, name)
 	}
 }
 
-func (w *mutator) resource(s subject, namespace string) dynamic.ResourceInterface {
+func (m *mutator) resource(s subject, namespace string) dynamic.ResourceInterface {
 	if s.namespaced {
-		return w.client.Resource(s.gvr).Namespace(namespace)
+		return m.client.Resource(s.gvr).Namespace(namespace)
 	}
-	return w.client.Resource(s.gvr)
+	return m.client.Resource(s.gvr)
 }
 
-func (w *mutator) create(s subject, names ...types.NamespacedName) {
-	w.t.Helper()
-	if w.objects[s.gvr] == nil {
-		w.objects[s.gvr] = map[types.NamespacedName]bool{}
+func (m *mutator) create(s subject, names ...types.NamespacedName) {
+	m.t.Helper()
+	if m.objects[s.gvr] == nil {
+		m.objects[s.gvr] = map[types.NamespacedName]bool{}
 	}
 	slots := make(chan struct{}, 8)
 	errs := make([]error, len(names))
@@ -124,59 +124,59 @@ func (w *mutator) create(s subject, names ...types.NamespacedName) {
 		creating.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			errs[i] = w.createOne(s, name)
+			errs[i] = m.createOne(s, name)
 		})
 	}
 	creating.Wait()
 	for i, name := range names {
 		if errs[i] != nil {
-			w.t.Fatalf("creating %s %s: %v", s.kind, name, errs[i])
+			m.t.Fatalf("creating %s %s: %v", s.kind, name, errs[i])
 		}
-		w.objects[s.gvr][name] = true
-		w.writes++
+		m.objects[s.gvr][name] = true
+		m.writes++
 	}
 }
 
 // createOne retries while the API server's admission still takes the namespace for its deleted
 // predecessor of that name.
-func (w *mutator) createOne(s subject, name types.NamespacedName) error {
+func (m *mutator) createOne(s subject, name types.NamespacedName) error {
 	terminating := func(err error) bool { return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) }
 	return retry.OnError(wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.5, Steps: 15}, terminating, func() error {
-		_, err := w.resource(s, name.Namespace).Create(w.t.Context(), s.object(name), metav1.CreateOptions{})
+		_, err := m.resource(s, name.Namespace).Create(m.t.Context(), s.object(name), metav1.CreateOptions{})
 		return err
 	})
 }
 
-func (w *mutator) update(s subject, name types.NamespacedName) {
-	w.t.Helper()
-	w.writes++
-	patch := fmt.Appendf(nil, `{"metadata":{"labels":{"write":"%d"}}}`, w.writes)
-	if _, err := w.resource(s, name.Namespace).Patch(w.t.Context(), name.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		w.t.Fatalf("updating %s %s: %v", s.kind, name, err)
+func (m *mutator) update(s subject, name types.NamespacedName) {
+	m.t.Helper()
+	m.writes++
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{"write":"%d"}}}`, m.writes)
+	if _, err := m.resource(s, name.Namespace).Patch(m.t.Context(), name.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		m.t.Fatalf("updating %s %s: %v", s.kind, name, err)
 	}
 }
 
-func (w *mutator) delete(s subject, name types.NamespacedName) {
-	w.t.Helper()
-	if err := w.remove(s, name); err != nil {
-		w.t.Fatalf("deleting %s %s: %v", s.kind, name, err)
+func (m *mutator) delete(s subject, name types.NamespacedName) {
+	m.t.Helper()
+	if err := m.remove(s, name); err != nil {
+		m.t.Fatalf("deleting %s %s: %v", s.kind, name, err)
 	}
-	delete(w.objects[s.gvr], name)
-	w.writes++
+	delete(m.objects[s.gvr], name)
+	m.writes++
 }
 
 // remove deletes an object, and a namespace as the namespace controller would.
-func (w *mutator) remove(s subject, name types.NamespacedName) error {
-	ctx := context.WithoutCancel(w.t.Context()) // it also cleans up
-	if err := w.resource(s, name.Namespace).Delete(ctx, name.Name, metav1.DeleteOptions{}); err != nil || !s.isNamespace() {
+func (m *mutator) remove(s subject, name types.NamespacedName) error {
+	ctx := context.WithoutCancel(m.t.Context()) // it also cleans up
+	if err := m.resource(s, name.Namespace).Delete(ctx, name.Name, metav1.DeleteOptions{}); err != nil || !s.isNamespace() {
 		return err
 	}
-	object, err := w.client.Resource(s.gvr).Get(ctx, name.Name, metav1.GetOptions{})
+	object, err := m.client.Resource(s.gvr).Get(ctx, name.Name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	unstructured.RemoveNestedField(object.Object, "spec", "finalizers")
-	_, err = w.client.Resource(s.gvr).Update(ctx, object, metav1.UpdateOptions{}, "finalize")
+	_, err = m.client.Resource(s.gvr).Update(ctx, object, metav1.UpdateOptions{}, "finalize")
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -184,28 +184,28 @@ func (w *mutator) remove(s subject, name types.NamespacedName) error {
 }
 
 // empty deletes everything in a namespace.
-func (w *mutator) empty(namespace string) {
-	w.t.Helper()
+func (m *mutator) empty(namespace string) {
+	m.t.Helper()
 	for _, s := range subjects {
-		for _, name := range w.sorted(s.gvr) {
+		for _, name := range m.sorted(s.gvr) {
 			if s.namespaced && name.Namespace == namespace {
-				w.delete(s, name)
+				m.delete(s, name)
 			}
 		}
 	}
 }
 
 // clear deletes everything, namespaces last.
-func (w *mutator) clear() {
+func (m *mutator) clear() {
 	for _, s := range subjects {
 		var deleting sync.WaitGroup
 		slots := make(chan struct{}, 8)
-		for name := range w.objects[s.gvr] {
+		for name := range m.objects[s.gvr] {
 			deleting.Go(func() {
 				slots <- struct{}{}
 				defer func() { <-slots }()
-				if err := w.remove(s, name); err != nil {
-					w.t.Errorf("deleting %s %s: %v", s.kind, name, err)
+				if err := m.remove(s, name); err != nil {
+					m.t.Errorf("deleting %s %s: %v", s.kind, name, err)
 				}
 			})
 		}

@@ -69,9 +69,9 @@ func TestShardsPartitionTheCluster(t *testing.T) {
 // partition makes changes of all sorts and compares after each.
 func partition(t *testing.T, config *rest.Config, mode informer.Mode) {
 	random := newRandom(t)
-	w := newMutator(t, random, config)
-	w.populate(20)
-	c := &comparison{t: t, random: random, mutator: w, unfiltered: startUnfiltered(t, config)}
+	m := newMutator(t, random, config)
+	m.populate(20)
+	c := &comparison{t: t, random: random, mutator: m, unfiltered: startUnfiltered(t, config)}
 	c.startProcesses(config)
 	c.compare("at first")
 	if mode == informer.ServerSide {
@@ -98,7 +98,7 @@ func partition(t *testing.T, config *rest.Config, mode informer.Mode) {
 		p.checkMode(t, mode)
 	}
 	c.stopAll()
-	t.Logf("%d writes", w.writes)
+	t.Logf("%d writes", m.writes)
 }
 
 // comparison is several processes, each with its own plan, that watch one mutator's objects.

@@ -159,16 +159,16 @@ type process struct {
 }
 
 // newProcess returns a process that refreshes its scopes until the end of the test.
-func newProcess(t *testing.T, w *sandbox) *process {
+func newProcess(t *testing.T, sb *sandbox) *process {
 	t.Helper()
-	discover := w.client.Discovery()
-	p := &process{T: t, sandbox: w, discover: discover, scopes: garbage.NewScopes(few{discover, &w.away}),
+	discover := sb.client.Discovery()
+	p := &process{T: t, sandbox: sb, discover: discover, scopes: garbage.NewScopes(few{discover, &sb.away}),
 		mapper: restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(discover))}
 	if err := p.scopes.Refresh(); err != nil {
 		t.Fatal(err)
 	}
 	var err error
-	p.pool, err = informer.NewPool(informer.PoolConfig{Client: w.client, Metadata: labelled{w.metadata, label + "=" + w.name}})
+	p.pool, err = informer.NewPool(informer.PoolConfig{Client: sb.client, Metadata: labelled{sb.metadata, label + "=" + sb.name}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,14 +266,14 @@ func (p *process) start(part garbage.Part, within shard.Range, wrap func(metadat
 }
 
 // startStock starts upstream's collector with client-go's informers.
-func startStock(t *testing.T, w *sandbox) *collector {
+func startStock(t *testing.T, sb *sandbox) *collector {
 	t.Helper()
-	closed, client, objects := clients(t, w.api)
+	closed, client, objects := clients(t, sb.api)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	all := metadatainformer.NewFilteredSharedInformerFactory(w.metadata, 0, metav1.NamespaceAll, func(o *metav1.ListOptions) { o.LabelSelector = label + "=" + w.name })
+	all := metadatainformer.NewFilteredSharedInformerFactory(sb.metadata, 0, metav1.NamespaceAll, func(o *metav1.ListOptions) { o.LabelSelector = label + "=" + sb.name })
 	started := make(chan struct{})
 	close(started)
-	mapper := restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(w.client.Discovery()))
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(sb.client.Discovery()))
 	gc, err := garbagecollector.NewGarbageCollector(ctx, client, objects, mapper, garbagecollector.DefaultIgnoredResources(), metadataOnly{all}, started)
 	if err != nil {
 		t.Fatal(err)
@@ -283,7 +283,7 @@ func startStock(t *testing.T, w *sandbox) *collector {
 		defer close(c.ended)
 		var running sync.WaitGroup
 		running.Go(func() { gc.Run(ctx, workers, syncPeriod) })
-		running.Go(func() { gc.Sync(ctx, few{w.client.Discovery(), &w.away}, syncPeriod) })
+		running.Go(func() { gc.Sync(ctx, few{sb.client.Discovery(), &sb.away}, syncPeriod) })
 		running.Wait()
 		all.Shutdown()
 	}()

@@ -212,8 +212,8 @@ func (b *pair) run() {
 	for _, g := range b.graphs {
 		maps.Copy(objects, g.objects)
 	}
-	for _, w := range []*sandbox{b.stock, b.fleet} {
-		if err := w.make(ctx, objects); err != nil {
+	for _, sb := range []*sandbox{b.stock, b.fleet} {
+		if err := sb.make(ctx, objects); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -260,10 +260,10 @@ func (b *pair) define() {
 	b.stock.define(b.T, lateThing)
 	b.stock.define(b.T, lateGlobe)
 	all := slices.Collect(maps.Keys(late))
-	for _, w := range []*sandbox{b.stock, b.fleet} {
+	for _, sb := range []*sandbox{b.stock, b.fleet} {
 		// Nothing may be collected before it has all of its owners, so late objects are created
 		// without any.
-		if err := harness.InParallel(len(all), func(i int) error { _, err := w.create(ctx, all[i], nil); return err }); err != nil {
+		if err := harness.InParallel(len(all), func(i int) error { _, err := sb.create(ctx, all[i], nil); return err }); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -287,7 +287,7 @@ func (b *pair) define() {
 	for _, o := range owned {
 		b.given[o] = true
 	}
-	for _, w := range []*sandbox{b.stock, b.fleet} {
+	for _, sb := range []*sandbox{b.stock, b.fleet} {
 		// In order along each graph, because an owner whose own owners are gone may be deleted at
 		// any time.
 		for _, o := range owned {
@@ -297,7 +297,7 @@ func (b *pair) define() {
 					there = append(there, e)
 				}
 			}
-			if err := w.own(ctx, o, there); err != nil && !apierrors.IsNotFound(err) {
+			if err := sb.own(ctx, o, there); err != nil && !apierrors.IsNotFound(err) {
 				b.Fatal(err)
 			}
 		}
@@ -493,10 +493,10 @@ type fleet struct {
 	ofCluster *collector
 }
 
-func newFleet(t *testing.T, w *sandbox, seed uint64) *fleet {
+func newFleet(t *testing.T, sb *sandbox, seed uint64) *fleet {
 	f := &fleet{random: rand.New(rand.NewPCG(seed, 0))}
 	for i := range f.processes {
-		f.processes[i] = newProcess(t, w)
+		f.processes[i] = newProcess(t, sb)
 	}
 	f.begin()
 	return f
@@ -689,15 +689,15 @@ func sees(dependent, owner id) bool { return owner.space < 0 || owner.space == d
 // clear removes all finalizers, so that kinds can be removed.
 func (b *pair) clear() {
 	ctx := context.WithoutCancel(b.Context())
-	for _, w := range []*sandbox{b.stock, b.fleet} {
+	for _, sb := range []*sandbox{b.stock, b.fleet} {
 		for _, k := range b.kinds() {
-			list, err := w.metadata.Resource(k.gvr).List(ctx, metav1.ListOptions{LabelSelector: label + "=" + w.name})
+			list, err := sb.metadata.Resource(k.gvr).List(ctx, metav1.ListOptions{LabelSelector: label + "=" + sb.name})
 			if err != nil {
 				continue // a kind that was never defined
 			}
 			_ = harness.InParallel(len(list.Items), func(i int) error {
 				m := &list.Items[i]
-				r := w.metadata.Resource(k.gvr).Namespace(m.Namespace)
+				r := sb.metadata.Resource(k.gvr).Namespace(m.Namespace)
 				if len(m.Finalizers) > 0 {
 					_, _ = r.Patch(ctx, m.Name, "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 				}

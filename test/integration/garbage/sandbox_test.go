@@ -149,12 +149,12 @@ const label = "garbage-world"
 // newSandbox creates a sandbox with this many namespaces.
 func newSandbox(t testing.TB, a *api, name string, spaces int) *sandbox {
 	t.Helper()
-	w := &sandbox{api: a, name: name, uids: map[id]types.UID{}}
+	sb := &sandbox{api: a, name: name, uids: map[id]types.UID{}}
 	for i := range spaces {
-		w.spaces = append(w.spaces, fmt.Sprintf("%s-%d", name, i))
+		sb.spaces = append(sb.spaces, fmt.Sprintf("%s-%d", name, i))
 	}
 	err := harness.InParallel(spaces, func(i int) error {
-		_, err := a.client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.spaces[i]}}, metav1.CreateOptions{})
+		_, err := a.client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: sb.spaces[i]}}, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			return nil
 		}
@@ -163,7 +163,7 @@ func newSandbox(t testing.TB, a *api, name string, spaces int) *sandbox {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return w
+	return sb
 }
 
 func kindOf(name string) kind {
@@ -171,12 +171,12 @@ func kindOf(name string) kind {
 }
 
 // resource returns the client for an object's resource and the object's name.
-func (w *sandbox) resource(o id) (dynamic.ResourceInterface, string) {
+func (sb *sandbox) resource(o id) (dynamic.ResourceInterface, string) {
 	k := kindOf(o.kind)
 	if !k.namespaced {
-		return w.dynamic.Resource(k.gvr), w.name + "-" + o.name
+		return sb.dynamic.Resource(k.gvr), sb.name + "-" + o.name
 	}
-	return w.dynamic.Resource(k.gvr).Namespace(w.spaces[o.space]), o.name
+	return sb.dynamic.Resource(k.gvr).Namespace(sb.spaces[o.space]), o.name
 }
 
 // edge is an owner reference.
@@ -199,12 +199,12 @@ const (
 )
 
 // reference returns the owner reference; ok is false if the owner has not been created yet.
-func (w *sandbox) reference(e edge) (ref metav1.OwnerReference, ok bool) {
-	w.mu.Lock()
-	uid, ok := w.uids[e.owner]
-	w.mu.Unlock()
+func (sb *sandbox) reference(e edge) (ref metav1.OwnerReference, ok bool) {
+	sb.mu.Lock()
+	uid, ok := sb.uids[e.owner]
+	sb.mu.Unlock()
 	k := kindOf(e.owner.kind)
-	_, name := w.resource(e.owner)
+	_, name := sb.resource(e.owner)
 	ref = metav1.OwnerReference{APIVersion: k.apiVersion(), Kind: k.name, Name: name, UID: uid}
 	if e.blocking {
 		ref.BlockOwnerDeletion = &e.blocking
@@ -223,37 +223,37 @@ func (w *sandbox) reference(e edge) (ref metav1.OwnerReference, ok bool) {
 	case noKind:
 		ref.APIVersion, ref.Kind = "riddles.example.com/v1", "Riddle"
 	case never:
-		ref.Name, ref.UID = "never-"+name, types.UID("never-"+w.name+"-"+name)
+		ref.Name, ref.UID = "never-"+name, types.UID("never-"+sb.name+"-"+name)
 		return ref, true
 	}
 	return ref, ok
 }
 
 // create creates an object with those owners that exist, and reports whether these are all.
-func (w *sandbox) create(ctx context.Context, o id, edges []edge) (complete bool, err error) {
+func (sb *sandbox) create(ctx context.Context, o id, edges []edge) (complete bool, err error) {
 	k := kindOf(o.kind)
-	resource, name := w.resource(o)
+	resource, name := sb.resource(o)
 	obj := &unstructured.Unstructured{}
 	obj.SetAPIVersion(k.apiVersion())
 	obj.SetKind(k.name)
 	obj.SetName(name)
-	obj.SetLabels(map[string]string{label: w.name})
-	refs, complete := w.references(edges)
+	obj.SetLabels(map[string]string{label: sb.name})
+	refs, complete := sb.references(edges)
 	obj.SetOwnerReferences(refs)
 	made, err := resource.Create(ctx, obj, metav1.CreateOptions{})
 	if err != nil {
 		return false, err
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.uids[o] = made.GetUID()
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	sb.uids[o] = made.GetUID()
 	return complete, nil
 }
 
-func (w *sandbox) references(edges []edge) (refs []metav1.OwnerReference, complete bool) {
+func (sb *sandbox) references(edges []edge) (refs []metav1.OwnerReference, complete bool) {
 	complete = true
 	for _, e := range edges {
-		ref, ok := w.reference(e)
+		ref, ok := sb.reference(e)
 		if complete = complete && ok; ok {
 			refs = append(refs, ref)
 		}
@@ -262,29 +262,29 @@ func (w *sandbox) references(edges []edge) (refs []metav1.OwnerReference, comple
 }
 
 // own sets an object's owners.
-func (w *sandbox) own(ctx context.Context, o id, edges []edge) error {
-	resource, name := w.resource(o)
+func (sb *sandbox) own(ctx context.Context, o id, edges []edge) error {
+	resource, name := sb.resource(o)
 	obj, err := resource.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	refs, _ := w.references(edges)
+	refs, _ := sb.references(edges)
 	obj.SetOwnerReferences(refs)
 	_, err = resource.Update(ctx, obj, metav1.UpdateOptions{})
 	return err
 }
 
-func (w *sandbox) delete(ctx context.Context, o id, policy metav1.DeletionPropagation) error {
-	resource, name := w.resource(o)
+func (sb *sandbox) delete(ctx context.Context, o id, policy metav1.DeletionPropagation) error {
+	resource, name := sb.resource(o)
 	return resource.Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &policy})
 }
 
 // make creates the objects with all their owners. No collector may look at them before it returns.
-func (w *sandbox) make(ctx context.Context, objects map[id][]edge) error {
+func (sb *sandbox) make(ctx context.Context, objects map[id][]edge) error {
 	all := slices.Collect(maps.Keys(objects))
 	var incomplete sync.Map
 	err := harness.InParallel(len(all), func(i int) error {
-		complete, err := w.create(ctx, all[i], objects[all[i]])
+		complete, err := sb.create(ctx, all[i], objects[all[i]])
 		if !complete {
 			incomplete.Store(all[i], true)
 		}
@@ -297,7 +297,7 @@ func (w *sandbox) make(ctx context.Context, objects map[id][]edge) error {
 		if _, ok := incomplete.Load(all[i]); !ok {
 			return nil
 		}
-		return w.own(ctx, all[i], objects[all[i]])
+		return sb.own(ctx, all[i], objects[all[i]])
 	})
 }
 
@@ -313,10 +313,10 @@ type object struct {
 	owners string
 }
 
-func (w *sandbox) state(ctx context.Context, of []kind) (state, error) {
+func (sb *sandbox) state(ctx context.Context, of []kind) (state, error) {
 	s := state{}
 	for _, k := range of {
-		list, err := w.metadata.Resource(k.gvr).List(ctx, metav1.ListOptions{LabelSelector: label + "=" + w.name})
+		list, err := sb.metadata.Resource(k.gvr).List(ctx, metav1.ListOptions{LabelSelector: label + "=" + sb.name})
 		if apierrors.IsNotFound(err) {
 			continue // not defined
 		}
@@ -325,26 +325,26 @@ func (w *sandbox) state(ctx context.Context, of []kind) (state, error) {
 		}
 		for i := range list.Items {
 			m := &list.Items[i]
-			s[w.id(k, m)] = object{m.DeletionTimestamp != nil, strings.Join(m.Finalizers, " "), w.ownersOf(k, m)}
+			s[sb.id(k, m)] = object{m.DeletionTimestamp != nil, strings.Join(m.Finalizers, " "), sb.ownersOf(k, m)}
 		}
 	}
 	return s, nil
 }
 
-func (w *sandbox) id(k kind, m *metav1.PartialObjectMetadata) id {
+func (sb *sandbox) id(k kind, m *metav1.PartialObjectMetadata) id {
 	if !k.namespaced {
-		return id{k.name, -1, strings.TrimPrefix(m.Name, w.name+"-")}
+		return id{k.name, -1, strings.TrimPrefix(m.Name, sb.name+"-")}
 	}
-	return id{k.name, slices.Index(w.spaces, m.Namespace), m.Name}
+	return id{k.name, slices.Index(sb.spaces, m.Namespace), m.Name}
 }
 
-func (w *sandbox) ownersOf(k kind, m *metav1.PartialObjectMetadata) string {
+func (sb *sandbox) ownersOf(k kind, m *metav1.PartialObjectMetadata) string {
 	var owners []string
 	for _, ref := range m.OwnerReferences {
 		if !k.namespaced && kindOf(ref.Kind).namespaced {
 			continue
 		}
-		owners = append(owners, ref.Kind+"/"+strings.ReplaceAll(ref.Name, w.name+"-", ""))
+		owners = append(owners, ref.Kind+"/"+strings.ReplaceAll(ref.Name, sb.name+"-", ""))
 	}
 	slices.Sort(owners)
 	return strings.Join(owners, " ")

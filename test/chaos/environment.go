@@ -23,8 +23,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// world is everything that a fault can change and observe.
-type world struct {
+// environment is everything that a fault can change and observe.
+type environment struct {
 	opts   options
 	out    *printer
 	random *rand.Rand
@@ -65,63 +65,63 @@ func newHTTPClient() *http.Client {
 }
 
 // all returns all managers so far, sorted by name.
-func (w *world) all() []*manager {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.managers)
+func (env *environment) all() []*manager {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	return slices.Clone(env.managers)
 }
 
 // wanted returns the managers that should run.
-func (w *world) wanted() []*manager {
-	return slices.DeleteFunc(w.all(), func(m *manager) bool { return !m.isWanted() })
+func (env *environment) wanted() []*manager {
+	return slices.DeleteFunc(env.all(), func(m *manager) bool { return !m.isWanted() })
 }
 
 // join creates a manager that is supervised and not started yet.
-func (w *world) join(name, member string, extra ...string) (*manager, error) {
-	for _, m := range w.all() {
+func (env *environment) join(name, member string, extra ...string) (*manager, error) {
+	for _, m := range env.all() {
 		if m.name == name {
 			return m, nil
 		}
 	}
-	m, err := newManager(w.config, name, member, w.random.Uint64(), extra...)
+	m, err := newManager(env.config, name, member, env.random.Uint64(), extra...)
 	if err != nil {
 		return nil, err
 	}
-	w.mu.Lock()
-	w.managers = append(w.managers, m)
-	slices.SortFunc(w.managers, func(a, b *manager) int { return strings.Compare(a.name, b.name) })
-	w.mu.Unlock()
-	w.add(m)
+	env.mu.Lock()
+	env.managers = append(env.managers, m)
+	slices.SortFunc(env.managers, func(a, b *manager) int { return strings.Compare(a.name, b.name) })
+	env.mu.Unlock()
+	env.add(m)
 	return m, nil
 }
 
 // await is harness.Await.
-func (w *world) await(ctx context.Context, within time.Duration, what string, condition harness.Condition) (time.Duration, error) {
+func (env *environment) await(ctx context.Context, within time.Duration, what string, condition harness.Condition) (time.Duration, error) {
 	return harness.Await(ctx, within, what, condition)
 }
 
 // held returns nil if a running member holds every shard and has renewed its Lease since a time.
 // Those in without must hold none.
-func (w *world) held(since time.Time, without ...string) error {
-	if w.opts.target == stockTarget {
-		return w.stockHeld(since, without...)
+func (env *environment) held(since time.Time, without ...string) error {
+	if env.opts.target == stockTarget {
+		return env.stockHeld(since, without...)
 	}
 	running := map[string]bool{}
-	for _, m := range w.all() {
+	for _, m := range env.all() {
 		if m.running() && !slices.Contains(without, m.name) {
 			running[m.member] = true
 		}
 	}
-	return heldBy(w.leases(), w.journal.snapshot(), running, since)
+	return heldBy(env.leases(), env.journal.snapshot(), running, since)
 }
 
 // leases returns the names of the shards' Leases, sorted.
-func (w *world) leases() []string {
-	if w.opts.target == stockTarget {
+func (env *environment) leases() []string {
+	if env.opts.target == stockTarget {
 		return []string{stockName}
 	}
 	var names []string
-	for _, s := range w.plan.Shards() {
+	for _, s := range env.plan.Shards() {
 		names = append(names, leaseapi.ShardLease(fleetName, s.ID))
 	}
 	return names
@@ -148,17 +148,17 @@ func heldBy(leases []string, holds map[string]hold, members map[string]bool, sin
 }
 
 // ready returns nil if every wanted manager is ready.
-func (w *world) ready(ctx context.Context) error {
-	for _, m := range w.wanted() {
-		if err := w.readyOne(ctx, m); err != nil {
+func (env *environment) ready(ctx context.Context) error {
+	for _, m := range env.wanted() {
+		if err := env.readyOne(ctx, m); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *world) readyOne(ctx context.Context, m *manager) error {
-	status, err := w.status(ctx, m)
+func (env *environment) readyOne(ctx context.Context, m *manager) error {
+	status, err := env.status(ctx, m)
 	if err != nil {
 		return fmt.Errorf("%s is not ready: %w", m.name, err)
 	}
@@ -169,25 +169,25 @@ func (w *world) readyOne(ctx context.Context, m *manager) error {
 }
 
 // status returns the status of the manager's readiness endpoint.
-func (w *world) status(ctx context.Context, m *manager) (int, error) {
+func (env *environment) status(ctx context.Context, m *manager) (int, error) {
 	p := m.current()
 	if p == nil {
 		return 0, fmt.Errorf("%s has not been started", m.name)
 	}
-	code, _, err := p.As(w.http).Get(ctx, m.readyPath())
+	code, _, err := p.As(env.http).Get(ctx, m.readyPath())
 	return code, err
 }
 
 // spreadOut returns nil if every wanted member holds a shard.
-func (w *world) spreadOut() error {
-	if w.opts.target == stockTarget {
+func (env *environment) spreadOut() error {
+	if env.opts.target == stockTarget {
 		return nil
 	}
 	counts := map[string]int{}
-	for _, h := range w.journal.snapshot() {
+	for _, h := range env.journal.snapshot() {
 		counts[election.MemberOf(h.holder)]++
 	}
-	for _, m := range w.wanted() {
+	for _, m := range env.wanted() {
 		if counts[m.member] == 0 {
 			return fmt.Errorf("%s holds nothing: %v", m.member, counts)
 		}
@@ -197,22 +197,22 @@ func (w *world) spreadOut() error {
 
 // whole returns nil if everything is as it is without a fault: all shards are held, all managers
 // are ready and have a share of the work, and every canary has moved since a time.
-func (w *world) whole(ctx context.Context, since time.Time) error {
-	return errors.Join(w.held(since), w.leaderLockHeld(since), w.spreadOut(), w.journal.progressed(w.namespaces, since), w.ready(ctx))
+func (env *environment) whole(ctx context.Context, since time.Time) error {
+	return errors.Join(env.held(since), env.leaderLockHeld(since), env.spreadOut(), env.journal.progressed(env.namespaces, since), env.ready(ctx))
 }
 
 // leaderLockHeld returns nil if the fleet holds its leader lock, if it has one, and has renewed it
 // since a time.
-func (w *world) leaderLockHeld(since time.Time) error {
-	if w.opts.leaderLock() == "" {
+func (env *environment) leaderLockHeld(since time.Time) error {
+	if env.opts.leaderLock() == "" {
 		return nil
 	}
-	now := w.journal.leaderLockNow()
+	now := env.journal.leaderLockNow()
 	switch {
 	case now.holder != leaseapi.LeaderLockIdentity(fleetName):
-		return fmt.Errorf("the leader lock, Lease %s, is held by %q", w.opts.leaderLock(), now.holder)
+		return fmt.Errorf("the leader lock, Lease %s, is held by %q", env.opts.leaderLock(), now.holder)
 	case now.renewed.Before(since):
-		return fmt.Errorf("the leader lock, Lease %s, has not been renewed for %v", w.opts.leaderLock(), time.Since(now.renewed).Round(time.Millisecond))
+		return fmt.Errorf("the leader lock, Lease %s, has not been renewed for %v", env.opts.leaderLock(), time.Since(now.renewed).Round(time.Millisecond))
 	}
 	return nil
 }
@@ -220,24 +220,24 @@ func (w *world) leaderLockHeld(since time.Time) error {
 // restore returns everything to its state before the first fault, after a fault that went wrong.
 // All connections to the API server are open, exactly the first members run, none of them is
 // drained, and the plan is the first one.
-func (w *world) restore(ctx context.Context) error {
+func (env *environment) restore(ctx context.Context) error {
 	var errs []error
-	for _, m := range w.all() {
+	for _, m := range env.all() {
 		m.weather.Set(0, 0)
 		m.proxy.Set(harness.Pass)
 		if err := m.thaw(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			errs = append(errs, err)
 		}
-		switch wanted := slices.Contains(w.opts.members(), m.name); {
+		switch wanted := slices.Contains(env.opts.members(), m.name); {
 		case wanted && (!m.isWanted() || m.use("")):
 			errs = append(errs, m.kill(), m.up())
 		case !wanted:
 			_ = m.leave(ctx) // How it ends does not matter here.
 		}
 	}
-	if w.opts.target == fleetTarget {
-		_, err := w.await(ctx, w.wholeLimit(), "what an operator asked for is taken back", func(ctx context.Context) error {
-			return errors.Join(w.undrain(ctx), w.putBack(ctx))
+	if env.opts.target == fleetTarget {
+		_, err := env.await(ctx, env.wholeLimit(), "what an operator asked for is taken back", func(ctx context.Context) error {
+			return errors.Join(env.undrain(ctx), env.putBack(ctx))
 		})
 		errs = append(errs, err)
 	}
@@ -246,18 +246,18 @@ func (w *world) restore(ctx context.Context) error {
 
 // wholeLimit is how long the fleet may take to be whole. Leases may expire twice in that time:
 // those of a member that ended, and then its predecessor's for its next incarnation.
-func (w *world) wholeLimit() time.Duration {
-	return 2*w.opts.timing.LeaseDuration + rebalanceDelay + 4*w.opts.margin
+func (env *environment) wholeLimit() time.Duration {
+	return 2*env.opts.timing.LeaseDuration + rebalanceDelay + 4*env.opts.margin
 }
 
 // awaitWhole waits for whole.
-func (w *world) awaitWhole(ctx context.Context, since time.Time) (time.Duration, error) {
-	return w.await(ctx, w.wholeLimit(), "the fleet is whole again", func(ctx context.Context) error { return w.whole(ctx, since) })
+func (env *environment) awaitWhole(ctx context.Context, since time.Time) (time.Duration, error) {
+	return env.await(ctx, env.wholeLimit(), "the fleet is whole again", func(ctx context.Context) error { return env.whole(ctx, since) })
 }
 
 // panicked returns an error if a manager's log has a panic.
-func (w *world) panicked() error {
-	for _, m := range w.all() {
+func (env *environment) panicked() error {
+	for _, m := range env.all() {
 		path := m.logPath()
 		if path == "" {
 			continue
@@ -271,9 +271,9 @@ func (w *world) panicked() error {
 
 // stockHeld is held for the stock controller manager, whose Lease does not show which of two
 // processes on one machine holds it. Their logs do.
-func (w *world) stockHeld(since time.Time, without ...string) error {
-	h := w.journal.snapshot()[stockName]
-	leader := w.stockLeader(h.holder)
+func (env *environment) stockHeld(since time.Time, without ...string) error {
+	h := env.journal.snapshot()[stockName]
+	leader := env.stockLeader(h.holder)
 	switch {
 	case leader == nil || slices.Contains(without, leader.name) || !leader.running():
 		return fmt.Errorf("the Lease is held by %q", h.holder)
@@ -284,23 +284,23 @@ func (w *world) stockHeld(since time.Time, without ...string) error {
 }
 
 // stockLeader returns the manager whose log says that it became the leader under this identity.
-func (w *world) stockLeader(identity string) *manager {
-	w.mu.Lock()
-	known := w.leaders[identity]
-	w.mu.Unlock()
+func (env *environment) stockLeader(identity string) *manager {
+	env.mu.Lock()
+	known := env.leaders[identity]
+	env.mu.Unlock()
 	if known != nil {
 		return known
 	}
-	for _, m := range w.all() {
+	for _, m := range env.all() {
 		path := m.logPath()
 		if path == "" || identity == "" {
 			continue
 		}
 		text, err := os.ReadFile(path)
 		if err == nil && strings.Contains(string(text), identity+" became leader") {
-			w.mu.Lock()
-			w.leaders[identity] = m
-			w.mu.Unlock()
+			env.mu.Lock()
+			env.leaders[identity] = m
+			env.mu.Unlock()
 			return m
 		}
 	}
