@@ -79,7 +79,7 @@ func TestFailedAndSkippedSteps(t *testing.T) {
 	results := r.run(t.Context(), steps, nil)
 	var text strings.Builder
 	if table(&text, "set", results, 2*time.Second) {
-		t.Error("a set with a failed step is well")
+		t.Error("a set with a failed step counts as passed")
 	}
 	want := `STEP  RESULT   TIME  CPU  
 good  passed   1 s   0 s  
@@ -213,7 +213,7 @@ func TestBesideAStepThatWaits(t *testing.T) {
 		}
 	}
 	if at := strings.Index(screen.String(), "==> alerts: FAILED"); at > strings.Index(screen.String(), "==> e2e: ") {
-		t.Errorf("another step has not waited:\n%s", screen)
+		t.Errorf("another step did not wait:\n%s", screen)
 	}
 	for name, want := range map[string]string{"alerts": "waited", "page": "light at " + string(nice)} {
 		if log, err := os.ReadFile(filepath.Join(r.root, logs, name+".log")); err != nil || !strings.Contains(string(log), want) {
@@ -254,7 +254,7 @@ func TestTwoStepsWaitAtATime(t *testing.T) {
 		}
 	}
 	if strings.Contains(screen.String(), "waited") {
-		t.Errorf("a step that ran beside others and passed shows what it printed:\n%s", screen)
+		t.Errorf("the screen has the output of a step that ran beside others and passed:\n%s", screen)
 	}
 }
 

@@ -91,7 +91,7 @@ func TestSetsAreSound(t *testing.T) {
 		var names []string
 		for _, s := range steps {
 			if slices.Contains(names, s.name) || s.name == toolsName || s.name == binaryName || s.name == "help" {
-				t.Errorf("%s is there twice", s.name)
+				t.Errorf("%s is listed twice", s.name)
 			}
 			names = append(names, s.name)
 			if len(s.commands) == 0 || s.what == "" || s.long == "" {

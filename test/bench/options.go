@@ -143,7 +143,7 @@ func (o options) validate() error {
 		fault("out", fmt.Errorf("%q: must end in .json", o.out))
 	}
 	if len(faults) == 0 && len(o.jobs()) == 0 {
-		fault("systems", fmt.Errorf("%q: none of them does any of %s at %s", o.systems, o.scenarios, o.rates))
+		fault("systems", fmt.Errorf("%q: none of them runs any of %s at %s", o.systems, o.scenarios, o.rates))
 	}
 	return errors.Join(faults...)
 }
@@ -156,7 +156,7 @@ func oneOf(list string, allowed []string) ([]string, error) {
 			return nil, fmt.Errorf("%q: %q must be one of %s", list, word, strings.Join(allowed, ", "))
 		}
 		if slices.Contains(words[:i], word) {
-			return nil, fmt.Errorf("%q: %q must not be there twice", list, word)
+			return nil, fmt.Errorf("%q: %q must not occur twice", list, word)
 		}
 	}
 	return words, nil
@@ -168,7 +168,7 @@ func numbers(list string, low, high, step int) ([]int, error) {
 	for word := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(word)
 		if err != nil || n < low || n > high || n%step != 0 || slices.Contains(all, n) {
-			return nil, fmt.Errorf("%q: %q must be a multiple of %d from %d to %d, and there once", list, word, step, low, high)
+			return nil, fmt.Errorf("%q: %q must be a multiple of %d from %d to %d, and occur once", list, word, step, low, high)
 		}
 		all = append(all, n)
 	}
@@ -186,7 +186,7 @@ func parseSystems(list string) ([]result.System, error) {
 			return nil, fmt.Errorf("%q: %w", list, err)
 		}
 		if slices.Contains(all, s) {
-			return nil, fmt.Errorf("%q: %q must not be there twice", list, word)
+			return nil, fmt.Errorf("%q: %q must not occur twice", list, word)
 		}
 		everySize = everySize || word == result.Ceiling
 		all = append(all, s)

@@ -46,6 +46,6 @@ func TestBrowserNotices(t *testing.T) {
 	}
 	b.open(t, "about:blank")
 	if requests, complaints := b.noted(); slices.Contains(requests, server.URL+"/") || len(complaints) > 0 {
-		t.Errorf("noted of the page before: %q, %q", requests, complaints)
+		t.Errorf("noted from the previous page: %q, %q", requests, complaints)
 	}
 }

@@ -84,7 +84,7 @@ func TestPage(t *testing.T) {
 	})
 
 	if again, err := first.document(t.Context()); err != nil || len(again.Transitions) != len(d.Transitions) {
-		t.Errorf("something has moved meanwhile, so that nothing above is of use: %v, %v", err, again.Transitions)
+		t.Errorf("shards moved during the test, so its results are void: %v, %v", err, again.Transitions)
 	}
 	if err := holder.Resume(); err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	if handed == 0 {
-		t.Errorf("nothing was handed over by %s, as %s tells it: %v", holder.Name(), first.Name(), d.Transitions)
+		t.Errorf("%[2]s shows nothing that %[1]s handed over: %[3]v", holder.Name(), first.Name(), d.Transitions)
 	}
 }
 
@@ -119,7 +119,7 @@ func allRun(members int) func(page.Document) error {
 	}
 }
 
-// allAsked returns a condition: the member holds some shards, all of them have been requested, and
+// allAsked returns a condition: the member holds some shards, all of them have been asked for, and
 // nothing else moves.
 func allAsked(holder string) func(page.Document) error {
 	return func(d page.Document) error {
@@ -239,7 +239,7 @@ func requireInBrowser(t *testing.T, b *browser, url string, m *member) {
 		defer b.resize(t, wide, 900, false)
 		b.open(t, url)
 		if width := evaluate[int](t, b, "document.documentElement.scrollWidth"); width > narrow {
-			t.Errorf("the page is %d px wide where there are %d", width, narrow)
+			t.Errorf("the page is %d px wide in a viewport of %d px", width, narrow)
 		}
 	})
 }
@@ -302,7 +302,7 @@ func requireTables(t *testing.T, b *browser, d page.Document) {
 		}
 	}
 	if moving == 0 {
-		t.Error("no handoff is to be seen")
+		t.Error("no handoff is visible")
 	}
 	if got := len(read("t-transitions", 0)); got != len(d.Transitions) || got == 0 {
 		t.Errorf("%d transitions on the page, %d in the JSON", got, len(d.Transitions))

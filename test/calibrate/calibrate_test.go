@@ -76,7 +76,7 @@ func TestFigures(t *testing.T) {
 		many = append(many, time.Duration(200-i))
 	}
 	if got := p99(many); got != 198 || p99(nil) != 0 {
-		t.Errorf("p99 of 200 is %d, of nothing %d", got, p99(nil))
+		t.Errorf("p99 of 200 is %d, of none %d", got, p99(nil))
 	}
 	fast, busy := Machine{Write: 2, Timer: 9}, Machine{Write: 5, Timer: 1}
 	if got := fast.Slower(busy); got != (Machine{Write: 5, Timer: 9}) {

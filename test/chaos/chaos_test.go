@@ -44,7 +44,7 @@ func TestEveryShardHasACanary(t *testing.T) {
 		}
 		for name, id := range homes {
 			if s, _ := plan.Shard(id); !s.Range.ContainsNamespace(name) {
-				t.Errorf("%s does not lie in %s", name, id)
+				t.Errorf("%s is not in %s", name, id)
 			}
 		}
 	}

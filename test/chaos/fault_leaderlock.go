@@ -84,7 +84,7 @@ func (f *leaderLockFault) verifyTaken(context.Context) error {
 		return fmt.Errorf("the fleet took the leader lock %v after the forgery: must be %v or later", waited, timing.LeaseDuration)
 	}
 	if n := env.journal.writesBetween(f.began.Add(timing.RenewDeadline), taken); n > 0 {
-		return fmt.Errorf("%d writes of members arrived while somebody else had the leader lock, later than %v after the forgery", n, timing.RenewDeadline)
+		return fmt.Errorf("%d writes of members arrived while somebody else held the leader lock, more than %v after the forgery", n, timing.RenewDeadline)
 	}
 	// The members restart, and measure the lease duration from then.
 	return env.hold("the fleet had the leader lock again", waited, restartPause+timing.LeaseDuration+calibrate.Takeover, calibrate.StartSteps, env.machine)

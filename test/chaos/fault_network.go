@@ -123,7 +123,7 @@ func (f *stormFault) End(context.Context) error {
 		m.proxy.Set(harness.Pass)
 	}
 	n := f.injected() - f.before
-	f.env.out.printf("      %d answers made up, watches ended included", n)
+	f.env.out.printf("      %d answers injected, including ended watches", n)
 	if n == 0 {
 		return errors.New("the storm has hit nothing")
 	}

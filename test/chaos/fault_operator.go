@@ -111,13 +111,13 @@ func (f *operatorFault) start(ctx context.Context) error {
 				return fmt.Errorf("watching Leases: %v", event.Object)
 			}
 			if s.enough(lease) {
-				env.out.printf("      the weather changes: the fleet has been told, and %d Leases have changed hands", signs)
+				env.out.printf("      the failure begins: the fleet has the request, and %d Leases have changed hands", signs)
 				return nil
 			}
 		case <-f.command.Done():
 			return fmt.Errorf("the command ended before the fleet had begun: %w, see %s", f.command.Wait(), f.command.LogPath())
 		case <-ctx.Done():
-			return fmt.Errorf("the fleet has not begun with it within %v, see %s", env.opts.margin, f.command.LogPath())
+			return fmt.Errorf("the fleet has not begun to act on it within %v, see %s", env.opts.margin, f.command.LogPath())
 		}
 	}
 }
@@ -160,7 +160,7 @@ func (f *operatorFault) End(ctx context.Context) error {
 		return errors.Join(f.operation.Done(ctx), env.leaderLockHeld(began), env.journal.progressed(env.namespaces, began), env.ready(ctx))
 	})
 	if err == nil {
-		env.out.printf("      done %.1f s after the weather", time.Since(began).Seconds())
+		env.out.printf("      done %.1f s after the failure", time.Since(began).Seconds())
 	}
 	return errors.Join(append(errs, err, wrap("taking it back", f.operation.Undo(ctx)))...)
 }

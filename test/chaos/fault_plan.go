@@ -58,7 +58,7 @@ func (f *planFault) back(ctx context.Context) error {
 	case plan.Generation <= f.was.Generation:
 		return fmt.Errorf("generation %d: must be above %d", plan.Generation, f.was.Generation)
 	case lease.Annotations[leaseapi.RejectedAnnotation] != junkPlan:
-		return fmt.Errorf("annotation %s is %q: must be what was there", leaseapi.RejectedAnnotation, lease.Annotations[leaseapi.RejectedAnnotation])
+		return fmt.Errorf("annotation %s is %q: must be as before", leaseapi.RejectedAnnotation, lease.Annotations[leaseapi.RejectedAnnotation])
 	}
 	return samePlan(f.was, plan)
 }

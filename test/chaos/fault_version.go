@@ -94,7 +94,7 @@ func (env *environment) mixed(members []*manager, changed int) error {
 			reference = members[changed]
 		}
 		if want := env.journal.buildOf(reference.member); build == "" || build != want {
-			return fmt.Errorf("%s writes as %q, and %s as %q", m.name, build, reference.name, want)
+			return fmt.Errorf("%s writes as %q, %s as %q", m.name, build, reference.name, want)
 		}
 		builds[build] = true
 	}

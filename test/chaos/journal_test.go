@@ -196,12 +196,12 @@ func TestJournalFollowsHeartbeats(t *testing.T) {
 	j.add(leaseLine(t, 0, 10, "a_1", 1))
 	beat(5*time.Second, 5*time.Second, 11, "a_1")
 	if got := renewed(); got != 5*time.Second {
-		t.Errorf("the holder gave its last sign after %v, want 5s: a heartbeat", got)
+		t.Errorf("the holder's last sign of life came after %v, want 5s: a heartbeat", got)
 	}
 	beat(8*time.Second, 5*time.Second, 12, "a_1") // the member's state has changed
 	beat(20*time.Second, 5*time.Second, 13, "")   // listed as ended
 	if got := renewed(); got != 5*time.Second {
-		t.Errorf("the holder gave its last sign after %v, want 5s: what came then was none", got)
+		t.Errorf("the holder's last sign of life came after %v, want 5s: the later write was none", got)
 	}
 	j.add(leaseLine(t, 21*time.Second, 14, "b_1", 2))
 	changes := j.changesSince(epoch.Add(time.Second))

@@ -88,7 +88,7 @@ func judge(log, copied string, plan shard.Plan, withLock bool, tamperings []tamp
 		return lines, errors.New("no pod that the fleet created was judged")
 	}
 	if writes := report.ByVersion + report.ByTime; withLock && report.AgainstLeaderLock < writes {
-		return lines, fmt.Errorf("%d of %d writes were held against the leader lock: do all members say that they wait for it?", report.AgainstLeaderLock, writes)
+		return lines, fmt.Errorf("only %d of %d writes could be compared with the leader lock: do all members say that they wait for it?", report.AgainstLeaderLock, writes)
 	}
 	return lines, nil
 }

@@ -51,7 +51,7 @@ func TestOperatorsPlans(t *testing.T) {
 				t.Fatal(err)
 			}
 			if samePlan(first, back) != nil || samePlan(back, first) != nil || samePlan(first, edited) == nil {
-				t.Errorf("%s, %d: back is not the first plan, or nothing was changed", name, shards)
+				t.Errorf("%s, %d: the restored plan is not the first one, or nothing was changed", name, shards)
 			}
 		}
 	}
@@ -98,7 +98,7 @@ func TestAdopt(t *testing.T) {
 	env.adopt(next)
 	for namespace, id := range env.homes {
 		if s, ok := next.Shard(id); !ok || !s.Range.ContainsNamespace(namespace) {
-			t.Errorf("%s does not lie in %s", namespace, id)
+			t.Errorf("%s is not in %s", namespace, id)
 		}
 	}
 	if len(env.retired) != 1 || len(env.leases()) != len(first.Shards())+1 {
@@ -109,7 +109,7 @@ func TestAdopt(t *testing.T) {
 		t.Error(err)
 	}
 	if strayLeases(all, next, nil) == nil {
-		t.Error("what was not retired is no stray")
+		t.Error("a Lease that was not retired is not reported")
 	}
 	member := coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: election.MemberLease(fleetName, "a")}, Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("a_1")},
@@ -118,10 +118,10 @@ func TestAdopt(t *testing.T) {
 		all[i].Spec.HolderIdentity = ptr.To("a_1")
 	}
 	if err := heldBeside(all, next); err != nil {
-		t.Errorf("by the dead: %v", err)
+		t.Errorf("held by a dead member: %v", err)
 	}
 	if err := heldBeside(append(all, member), next); err == nil || !strings.Contains(err.Error(), "is held by a_1 and is not in the plan of generation 2") {
-		t.Errorf("by the living: %v", err)
+		t.Errorf("held by a live member: %v", err)
 	}
 }
 

@@ -143,9 +143,9 @@ func strayLeases(leases []coordinationv1.Lease, plan shard.Plan, retired map[str
 		switch {
 		case lease.Labels[leaseapi.ShardLabel] == "":
 		case !planned && !retired[lease.Name]:
-			errs = append(errs, fmt.Errorf("%s is of no shard of the plan", lease.Name))
+			errs = append(errs, fmt.Errorf("%s belongs to no shard of the plan", lease.Name))
 		case planned && ranged && text != extent.Range.String():
-			errs = append(errs, fmt.Errorf("%s covers %s, and by the plan %s", lease.Name, text, extent.Range))
+			errs = append(errs, fmt.Errorf("%s covers %s, but by the plan it covers %s", lease.Name, text, extent.Range))
 		}
 	}
 	return errors.Join(errs...)

@@ -17,7 +17,7 @@ type outcome struct {
 // report prints the measurements.
 func (c *chaos) report(loadEnded time.Time) {
 	mean, median := c.journal.rate(c.loadBegan, loadEnded)
-	c.out.printf("load: %d changes made, %d failed, %d of canaries failed; %.0f writes/s on the average, %d in the median second",
+	c.out.printf("load: %d changes made, %d failed, %d of canaries failed; %.0f writes/s on average, %d in the median second",
 		c.load.made.Load(), c.load.failed.Load(), c.canaries.failed.Load(), mean, median)
 	for line := range strings.Lines(outcomeTable(c.opts.faults, c.outcomes)) {
 		c.out.printf("%s", strings.TrimRight(line, "\n"))

@@ -69,7 +69,7 @@ func (r *round) endings(ctx context.Context, e expectation, began time.Time) err
 	for _, m := range r.env.all() {
 		for _, ending := range m.endingsSince(began) {
 			if ending.err == nil {
-				errs = append(errs, fmt.Errorf("%s ended with status 0, which says that it was told to: see %s", m.name, m.logPath()))
+				errs = append(errs, fmt.Errorf("%s ended with status 0, as if it had been told to: see %s", m.name, m.logPath()))
 			}
 		}
 	}
@@ -82,7 +82,7 @@ func (r *round) leaderLock(e expectation, began time.Time) error {
 		return nil
 	}
 	for _, c := range r.env.journal.leaderLockChangesSince(began) {
-		return fmt.Errorf("the leader lock went from %q (term %d) to %q (term %d) at %s, and the fault was not for it",
+		return fmt.Errorf("the leader lock went from %q (term %d) to %q (term %d) at %s, although the fault was not about it",
 			c.from.holder, c.from.transitions, c.to.holder, c.to.transitions, c.at.UTC().Format(time.RFC3339Nano))
 	}
 	return nil
@@ -140,7 +140,7 @@ func (r *round) bystanders(e expectation, began time.Time) error {
 			continue
 		}
 		if c.lost && !hit(election.MemberOf(c.from)) && r.env.opts.target == fleetTarget {
-			errs = append(errs, fmt.Errorf("a claim was lost by one that the fault was not for: %v at %s", c, c.at.UTC().Format(time.RFC3339Nano)))
+			errs = append(errs, fmt.Errorf("a member that was not a victim lost a claim: %v at %s", c, c.at.UTC().Format(time.RFC3339Nano)))
 		}
 	}
 	for _, m := range r.env.all() {
@@ -148,7 +148,7 @@ func (r *round) bystanders(e expectation, began time.Time) error {
 			continue
 		}
 		for _, ending := range m.endingsSince(began) {
-			errs = append(errs, fmt.Errorf("a process ended that the fault was not for: %v, see %s", ending, m.logPath()))
+			errs = append(errs, fmt.Errorf("a process that was not a victim ended: %v, see %s", ending, m.logPath()))
 		}
 	}
 	return errors.Join(errs...)

@@ -31,7 +31,7 @@ func TestWeatherAnswersAndEndsWatches(t *testing.T) {
 	}
 	w.Set(1, 0)
 	if code := get("/api"); code < 409 || w.Injected() != 2 {
-		t.Errorf("answered with %d, %d made up", code, w.Injected())
+		t.Errorf("answered with %d, %d injected", code, w.Injected())
 	}
 	w.Set(0, 0)
 	var group sync.WaitGroup

@@ -36,7 +36,7 @@ func TestNames(t *testing.T) {
 		rendered := text(t, map[string][]map[string]any{kind: objects}, kind)
 		names := strings.Count(rendered, "app.kubernetes.io/name: flotilla\n")
 		if instances := strings.Count(rendered, "app.kubernetes.io/instance: shop\n"); instances != names || names == 0 {
-			t.Errorf("%s has %d labels of the release beside %d names:\n%s", kind, instances, names, rendered)
+			t.Errorf("%s has %d labels of the release and %d names:\n%s", kind, instances, names, rendered)
 		}
 	}
 }

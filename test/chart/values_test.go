@@ -30,7 +30,7 @@ func values(t *testing.T) []value {
 	}
 	all := leaves(t, "", document.Content[0])
 	if len(all) < 35 {
-		t.Fatalf("only %d values are found: next to nothing would be checked", len(all))
+		t.Fatalf("only %d values are found: the test reads less than it should", len(all))
 	}
 	return all
 }

@@ -40,7 +40,7 @@ func auditEvents(t *testing.T, path string) []auditv1.Event {
 		t.Fatal(err)
 	}
 	if broken > mostBroken {
-		t.Fatalf("%d lines are no JSON", broken)
+		t.Fatalf("%d lines are not JSON", broken)
 	}
 	return events
 }

@@ -71,7 +71,7 @@ func requirePids(t *testing.T, dir string, names ...string) map[string]int {
 // running returns nil if the process exists and is not a zombie.
 func running(pid int) error {
 	if pid <= 1 {
-		return errors.New("no process number")
+		return errors.New("no process ID")
 	}
 	if err := syscall.Kill(pid, 0); err != nil {
 		return fmt.Errorf("process %d: %w", pid, err)

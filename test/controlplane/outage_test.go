@@ -139,7 +139,7 @@ func requireProcesses(t *testing.T, cp *controlplane.ControlPlane) {
 		return err
 	})
 	if err := stubborn.Stop(t.Context()); err == nil || !strings.Contains(err.Error(), "killed") {
-		t.Errorf("stop: %v, want to be told that it was killed", err)
+		t.Errorf("stop: %v, want an error that says it was killed", err)
 	}
 	if err := stubborn.Wait(); err == nil || err.Error() != "signal: killed" {
 		t.Errorf("wait: %v", err)

@@ -82,7 +82,7 @@ func (cp *ControlPlane) pid(name string) (int, error) {
 	}
 	pid, err := strconv.Atoi(string(bytes.TrimSpace(content)))
 	if err != nil || pid <= 1 {
-		return 0, fmt.Errorf("controlplane: %s holds %q, not a process number", cp.pidFile(name), content)
+		return 0, fmt.Errorf("controlplane: %s holds %q, not a process ID", cp.pidFile(name), content)
 	}
 	return pid, nil
 }

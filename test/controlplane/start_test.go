@@ -71,7 +71,7 @@ func TestFailedStart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := controlplane.Start(ctx, controlplane.Options{}); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("start in too short a time: %v", err)
+		t.Errorf("start with too short a time limit: %v", err)
 	}
 	entries, err := os.ReadDir(os.TempDir())
 	if err != nil || len(entries) > 0 {
@@ -140,7 +140,7 @@ func TestParentKilled(t *testing.T) {
 	}
 	harness.Eventually(t, harness.Patience, "directory removed", func(context.Context) error {
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("%s is still there: %w", dir, err)
+			return fmt.Errorf("%s still exists: %w", dir, err)
 		}
 		return nil
 	})

@@ -40,7 +40,7 @@ func TestSpread(t *testing.T) {
 	for _, namespace := range namespaces {
 		id, ok := shardOf(plan, namespace)
 		if !ok {
-			t.Fatalf("%s lies in no shard", namespace)
+			t.Fatalf("%s is in no shard", namespace)
 		}
 		inShard[id]++
 	}
@@ -59,7 +59,7 @@ func TestSpread(t *testing.T) {
 	victim := busiest(plan, owned, namespaces)
 	for member, in := range served {
 		if len(in) > len(served[victim]) {
-			t.Errorf("%s is to be killed and serves %d namespaces, but %s serves %d", victim, len(served[victim]), member, len(in))
+			t.Errorf("the victim %s serves %d namespaces, but %s serves %d", victim, len(served[victim]), member, len(in))
 		}
 	}
 	left, err := owners(plan, opts.members(), without(opts.members(), victim))
@@ -84,7 +84,7 @@ func TestTenants(t *testing.T) {
 			}
 		}
 		if len(byMember) < 2 {
-			t.Errorf("%s are the work of %v alone", check.kind, byMember)
+			t.Errorf("only %[2]v do %[1]s", check.kind, byMember)
 		}
 	}
 	if all := tenantsIn(tenants(), namespaces[:2]); len(all) != 2 || all[1].namespace != namespaces[1] {

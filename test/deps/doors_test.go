@@ -52,7 +52,7 @@ func TestOneDoor(t *testing.T) {
 	}
 	for _, d := range doors {
 		if name := d.pkg + "." + d.function; !used[name] {
-			t.Errorf("nobody uses %s: take it off the list, or say what it is called", name)
+			t.Errorf("nobody uses %s: remove it from the list, or correct its name", name)
 		}
 	}
 }

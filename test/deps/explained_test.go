@@ -31,7 +31,7 @@ func TestDependenciesAreExplained(t *testing.T) {
 	}
 	for _, module := range explained {
 		if required[module] == "" {
-			t.Errorf("%s explains %s, which no go.mod requires directly any more", explanations, module)
+			t.Errorf("%s explains %s, which no go.mod requires directly", explanations, module)
 		}
 	}
 	if len(required) < 20 || len(tools) < 3 {

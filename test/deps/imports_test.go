@@ -203,7 +203,7 @@ func TestImports(t *testing.T) {
 func TestEveryPackageHasALayer(t *testing.T) {
 	for _, f := range sources(t) {
 		if (below(f.path, "pkg") || below(f.path, "internal") || below(f.path, "cmd")) && layerOf(f.path) < 0 {
-			t.Errorf("%s: the folder is in no layer; say in layers where it stands: %s", f.path, directionReason)
+			t.Errorf("%s: the directory is in no layer; add it to layers: %s", f.path, directionReason)
 		}
 	}
 }

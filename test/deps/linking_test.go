@@ -38,12 +38,12 @@ func TestFewBinariesLinkTheControllers(t *testing.T) {
 		case why != nil && linksHeavy[folder] == "":
 			t.Errorf("%s imports %s: %s", folder, strings.Join(why, ", which imports "), heavyReason)
 		case why == nil && linksHeavy[folder] != "":
-			t.Errorf("%s links nothing heavy: take it off the list", folder)
+			t.Errorf("%s links nothing heavy: remove it from the list", folder)
 		}
 	}
 	for folder := range linksHeavy {
 		if !graph.isBinary[folder] {
-			t.Errorf("%s is neither a program nor has it tests: take it off the list", folder)
+			t.Errorf("%s is not a program and has no tests: remove it from the list", folder)
 		}
 	}
 }
@@ -63,7 +63,7 @@ func TestLibrariesLinkNothingOfTheStockBinary(t *testing.T) {
 	graph := newLinks(sources(t))
 	for _, folder := range forAnyProgram {
 		if len(graph.imports[folder]) == 0 {
-			t.Errorf("%s imports nothing: is it there?", folder)
+			t.Errorf("%s imports nothing: does it exist?", folder)
 		}
 		if why := graph.stockOnly(folder); why != nil {
 			t.Errorf("%s imports %s: %s", folder, strings.Join(why, ", which imports "), forAnyProgramReason)

@@ -52,7 +52,7 @@ func sources(t *testing.T) []file {
 	t.Helper()
 	parsed.Do(func() { files = parseAll(t) })
 	if len(files) < 50 {
-		t.Fatalf("Only %d Go files found below %s: the rules would check next to nothing", len(files), root)
+		t.Fatalf("Only %d Go files found below %s: the rules read less than they should", len(files), root)
 	}
 	return files
 }

@@ -57,7 +57,7 @@ func TestCanary(t *testing.T) {
 
 	r.begin(t)
 	if line := r.operator.run(t, "canary", "status"); !strings.Contains(line, "0 of 2 shards of it with 0 members of that version") {
-		t.Errorf("before the first member of the version is there:\n%s", line)
+		t.Errorf("before the version has a member:\n%s", line)
 	}
 	r.replace(t, "canary-2", later)
 	aborted := window{member: f.incarnation(t, "canary-2"), began: time.Now()}
@@ -65,7 +65,7 @@ func TestCanary(t *testing.T) {
 	r.operator.run(t, "canary", "abort", "--wait=1m")
 	r.holds(t, "canary-2", 0)
 	if err := r.members["canary-2"].Ready(t.Context()); err != nil {
-		t.Errorf("canary-2, which is to have nothing, is not ready: %v", err)
+		t.Errorf("canary-2, which should have no shards, is not ready: %v", err)
 	}
 	r.replace(t, "canary-2", present)
 	aborted.ended = time.Now()
@@ -130,7 +130,7 @@ func (r *canaryRun) tries(t *testing.T, name string) {
 	t.Helper()
 	began := time.Now()
 	r.holds(t, name, len(triedNamespaces))
-	t.Logf("%s has what it is tried on after another %.2f s", name, time.Since(began).Seconds())
+	t.Logf("%s has its canary shards after another %.2f s", name, time.Since(began).Seconds())
 	for id, holder := range r.holders(t) {
 		s, _ := shard.ParseID(id)
 		tried, _ := r.plan.Shard(s)
@@ -219,7 +219,7 @@ func (r *canaryRun) requireOutsideUntouched(t *testing.T, w window) {
 		t.Errorf("%s wrote nothing in the canary's namespaces", w.member)
 	}
 	for what, n := range wrote.outside {
-		t.Errorf("%s, of the version that was tried, wrote %d times outside: %s", w.member, n, what)
+		t.Errorf("%s, of the canary's version, wrote %d times outside: %s", w.member, n, what)
 	}
 }
 

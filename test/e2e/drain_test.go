@@ -51,7 +51,7 @@ func (f *fleetRun) drain(t *testing.T, stays, drained string) {
 	f.requireMovedOnce(t, before, held, drained)
 	s := &statusRun{operator: o}
 	if v, code, err := s.look(t.Context()); err != nil || code != 0 || len(v.Findings) != 1 || v.Findings[0].Kind != status.MemberDrained {
-		t.Errorf("of a drained member status says %+v, and ends with %d, %v", v.Findings, code, err)
+		t.Errorf("status says %+v about a drained member, and exits with %d, %v", v.Findings, code, err)
 	}
 	o.refused(t, []string{"the last that serves ring", "--force"}, "drain", stays)
 	if out := o.run(t, "drain", drained); !strings.Contains(out, "is drained already, since 20") {
@@ -99,7 +99,7 @@ func (f *fleetRun) staysReady(t *testing.T, name string) (ready func() error, st
 			select {
 			case <-ctx.Done():
 				if asked == 0 {
-					result <- errors.New("it was never asked whether it is ready")
+					result <- errors.New("its readiness was never checked")
 				}
 				close(result)
 				return
@@ -109,7 +109,7 @@ func (f *fleetRun) staysReady(t *testing.T, name string) (ready func() error, st
 			code, body, err := f.members[name].Get(request, "/readyz")
 			cancelRequest()
 			if err == nil && code != http.StatusOK {
-				result <- fmt.Errorf("while it is drained, %s answers %d: %s", name, code, body)
+				result <- fmt.Errorf("while drained, %s answers %d: %s", name, code, body)
 				close(result)
 				return
 			}

@@ -236,7 +236,7 @@ func requireMoved(t *testing.T, one, two *harness.Manager) {
 			return err
 		}
 		if len(twos) == 0 {
-			return fmt.Errorf("two has no checks yet")
+			return fmt.Errorf("the second member has no checks yet")
 		}
 		for _, s := range plan.Shards() {
 			ofShard := func(check string) bool { return strings.HasSuffix(check, "@"+s.ID.String()) }

@@ -76,7 +76,7 @@ func TestFenceRefusesCredentials(t *testing.T) {
 			err := c.write()
 			if err == nil {
 				if since := time.Since(answered); since > fenceActs {
-					t.Fatalf("round %d: %v after the mark writes pass", round, since)
+					t.Fatalf("round %d: writes still pass %v after the mark", round, since)
 				}
 				passed++
 				continue
@@ -100,7 +100,7 @@ func TestFenceRefusesCredentials(t *testing.T) {
 		lease = c.publish(marked, holder)
 		harness.Eventually(t, harness.Patience, "a new credential passes", func(context.Context) error { return c.write() })
 		if err := old.write(); !apierrors.IsForbidden(err) {
-			t.Fatalf("round %d: the fenced credential, once the Lease is another incarnation's: %v, want 403", round, err)
+			t.Fatalf("round %d: the fenced credential, after another incarnation took the Lease: %v, want 403", round, err)
 		}
 	}
 	c.manyDead(manyMembers)
@@ -184,7 +184,7 @@ func (c *credential) mark(lease *coordinationv1.Lease, incarnation string) *coor
 	c.t.Helper()
 	marked, needed := election.FenceIncarnation(lease, incarnation)
 	if !needed {
-		c.t.Fatalf("%s has nothing to fence on %s", incarnation, lease.Name)
+		c.t.Fatalf("%s: nothing to fence on %s", incarnation, lease.Name)
 	}
 	return c.update(marked)
 }

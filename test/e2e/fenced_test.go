@@ -177,7 +177,7 @@ func (f *fleetRun) checkFenceMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		if policy := metrics["flotilla_fence_policy"]; len(policy) != 1 || policy[0].Value != 1 {
-			t.Errorf("%s says of the policy: %v, want 1", name, policy)
+			t.Errorf("%s: the policy's metric is %v, want 1", name, policy)
 		}
 		for _, sample := range harness.Labelled(metrics["flotilla_fence_marks_total"], "result", "fenced") {
 			marks += float64(sample.Value)

@@ -128,7 +128,7 @@ func judgeFence(t *testing.T, log *fenceLog, dead string, acts time.Time) {
 		t.Errorf("and %d more", n-20)
 	}
 	if len(terms) == 0 {
-		t.Errorf("%s has not written anything, so nothing was tried", dead)
+		t.Errorf("%s has not written anything, so the test proves nothing", dead)
 	}
 	t.Logf("writes by member: %v; credentials published: %d", members, len(log.published))
 	if ok {

@@ -99,10 +99,10 @@ func TestFleet(t *testing.T) {
 	machine.require(t, "handoffs, p99", audit.Percentile(released, 99), calibrate.Handoff, calibrate.HandoffSteps)
 	machine.require(t, "takeover, from the last renewal", audit.Percentile(expired, 100), calibrate.AfterRenewal(leaseDuration, retryPeriod), calibrate.TakeoverSteps)
 	if len(expired) != lost {
-		t.Errorf("the Leases of %d shards ran out, want those of the %d that the killed member held: all others were handed over", len(expired), lost)
+		t.Errorf("the Leases of %d shards expired, want only the %d of the killed member: all others were handed over", len(expired), lost)
 	}
 	if n := len(expired); n > 0 && expired[n-1] > leaseDuration+slack {
-		t.Errorf("a shard was taken over %v after the last renewal of who was killed, want about %v", expired[n-1], leaseDuration)
+		t.Errorf("a shard was taken over %v after the killed member's last renewal, want about %v", expired[n-1], leaseDuration)
 	}
 }
 
@@ -168,7 +168,7 @@ func (f *fleetRun) leave(t *testing.T, name string) {
 	t.Logf("told to end, %s ended after %.2f s and its %d shards were held by others after %.2f s",
 		name, ended.Seconds(), held, time.Since(began).Seconds())
 	f.workDone(t, f.replicas)
-	t.Logf("a change in every namespace, made as it was told to end, was carried out after %.2f s", time.Since(began).Seconds())
+	t.Logf("a change in every namespace, made when it was told to end, was carried out after %.2f s", time.Since(began).Seconds())
 	f.eventuallySum(t, float64(held), "flotilla_shard_acquisitions_total", "how", "handoff", "reason", "leaving", "result", "running")
 }
 
@@ -195,7 +195,7 @@ func (f *fleetRun) kill(t *testing.T, name string) (held int) {
 	f.settle(t, leaseDuration+harness.Patience)
 	t.Logf("%s was killed; its %d shards were held by others after %.2f s", name, held, time.Since(began).Seconds())
 	f.workDone(t, f.replicas)
-	t.Logf("a change in every namespace, made as it was killed, was carried out after %.2f s", time.Since(began).Seconds())
+	t.Logf("a change in every namespace, made when it was killed, was carried out after %.2f s", time.Since(began).Seconds())
 	return held
 }
 
@@ -307,11 +307,11 @@ func (f *fleetRun) checkMetrics(ctx context.Context, holders map[string]string) 
 			ring, shardName, _ := strings.Cut(id, "/")
 			owned, desired := harness.Labelled(metrics["flotilla_shard_owned"], "ring", ring, "shard", shardName), harness.Labelled(metrics["flotilla_shard_desired"], "ring", ring, "shard", shardName)
 			if len(owned) != 1 || len(desired) != 1 || float64(owned[0].Value) != want || float64(desired[0].Value) != want {
-				return fmt.Errorf("%s says of %s, held by %s: owned %v, desired %v", name, id, holder, owned, desired)
+				return fmt.Errorf("%s: %s, held by %s: owned %v, desired %v", name, id, holder, owned, desired)
 			}
 			ages := harness.Labelled(metrics["flotilla_shard_lease_renew_age_seconds"], "ring", ring, "shard", shardName)
 			if len(ages) != int(want) || len(ages) == 1 && (ages[0].Value < 0 || float64(ages[0].Value) > leaseDuration.Seconds()) {
-				return fmt.Errorf("%s says of %s, held by %s: renewed %v ago", name, id, holder, ages)
+				return fmt.Errorf("%s: %s, held by %s: renewed %v ago", name, id, holder, ages)
 			}
 		}
 		if err := f.checkOneMetrics(name, metrics, hashes); err != nil {
@@ -329,7 +329,7 @@ func (f *fleetRun) checkOneMetrics(name string, metrics testutil.Metrics, hashes
 		}
 		hash := harness.Labelled(metrics["flotilla_ring_hash_info"], "ring", ring.Name)
 		if len(hash) != 1 || hash[0].Value != 1 {
-			return fmt.Errorf("%s says of the hash of ring %s: %v", name, ring.Name, hash)
+			return fmt.Errorf("%s: metrics of the hash of ring %s: %v", name, ring.Name, hash)
 		}
 		value := string(hash[0].Metric["hash"])
 		if other, ok := hashes[ring.Name]; ok && other != value {
@@ -337,7 +337,7 @@ func (f *fleetRun) checkOneMetrics(name string, metrics testutil.Metrics, hashes
 		}
 		hashes[ring.Name] = value
 		if acquired := harness.Labelled(metrics["flotilla_shard_transitions_total"], "ring", ring.Name, "reason", "acquired"); len(acquired) > 1 {
-			return fmt.Errorf("%s counts acquisitions in ring %s as %v", name, ring.Name, acquired)
+			return fmt.Errorf("%s: acquisitions in ring %s: %v", name, ring.Name, acquired)
 		}
 	}
 	if len(metrics["flotilla_shard_transitions_total"]) == 0 {
@@ -436,12 +436,12 @@ func (f *fleetRun) judge(t *testing.T) audit.Report {
 		t.Errorf("nobody wrote in %v", none)
 	}
 	if report.Objects.Creates == 0 || report.Objects.Deletes == 0 {
-		t.Errorf("judged of objects: %+v; want pods that were created and deleted among them", report.Objects)
+		t.Errorf("objects judged: %+v; want created and deleted pods among them", report.Objects)
 	}
 	released, expired := report.Gaps()
 	t.Logf("%d writes, each by the holder of its shard", report.ByVersion+report.ByTime)
-	t.Logf("without a holder after a release: %s", spread(released))
-	t.Logf("from the last renewal of who was killed to the takeover: %s", spread(expired))
+	t.Logf("unowned after a release: %s", spread(released))
+	t.Logf("from the killed member's last renewal to the takeover: %s", spread(expired))
 	return report
 }
 

@@ -46,7 +46,7 @@ func (f *fleetRun) roll(t *testing.T) {
 	}
 	for id, term := range f.terms(t) {
 		if trips := term - before[id]; trips > mostTrips {
-			t.Errorf("%s made %d trips in a rolling restart, want at most %d", id, trips, mostTrips)
+			t.Errorf("%s moved %d times in a rolling restart, want at most %d", id, trips, mostTrips)
 		}
 	}
 	f.workDone(t, f.replicas)

@@ -299,7 +299,7 @@ func (s stopping) String() string {
 func (l *lockLog) stopped(given time.Time) (stopping, error) {
 	i := slices.IndexFunc(l.terms, func(t lockTerm) bool { return t.ended() && t.end.answered.After(given) })
 	if i < 0 || i+1 == len(l.terms) || l.terms[i].process != harness.Fleet || l.terms[i].first.received.After(given) {
-		return stopping{}, fmt.Errorf("the fleet held the leader lock at %v and did not pass it on", given)
+		return stopping{}, fmt.Errorf("the fleet held the leader lock at %v and did not release it", given)
 	}
 	s := stopping{l.terms[i].end.answered.Sub(given), l.moves()[i]}
 	if !s.released || s.after == 0 {

@@ -77,7 +77,7 @@ func TestStockToFleetAndBack(t *testing.T) {
 		m.wayOut(t)
 	}
 	if lost > 0 {
-		t.Logf("%d times another stock replica was quicker than the fleet, and had to be stopped as well", lost)
+		t.Logf("%d times another stock replica was quicker than the fleet and was stopped as well", lost)
 	}
 	moves := m.judge(t, stockLease, everyWrite).moves()
 	for _, v := range moves {
@@ -97,7 +97,7 @@ func (m *migration) saysThatItWaits(t *testing.T) {
 	harness.Eventually(t, harness.Patience, "status says that the fleet waits", func(ctx context.Context) error {
 		out, err := o.try(ctx, "status") // fails unless the exit status is 0
 		if err == nil && (!strings.Contains(out, "Note: WaitingForLeaderLock: ") || !strings.Contains(out, "locked-out") || strings.Contains(out, "unowned")) {
-			err = errors.New("it does not say so")
+			err = errors.New("status does not say so")
 		}
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
@@ -265,7 +265,7 @@ func (m *migration) requireJobsAlone(t *testing.T) {
 	}
 	for _, w := range lockLogOf(t, m.plane, m.lease, func(e *harness.Event) bool { return !jobs(e) }).writes {
 		if w.process == harness.Fleet {
-			t.Errorf("the fleet is to run the job controller alone: %v", w.Event)
+			t.Errorf("the fleet must run only the job controller: %v", w.Event)
 		}
 	}
 }
@@ -321,7 +321,7 @@ func (m *migration) fleetMigrates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(body, "job-controller") || strings.Contains(body, "cronjob-controller") {
-		t.Errorf("want a health check of the job controller, and none of the cronjob controller, which is left to another component:\n%s", body)
+		t.Errorf("want a health check of the job controller, and none of the cronjob controller, which another component runs:\n%s", body)
 	}
 	m.stopFleet(t)
 	if holder, err := m.holder(t.Context()); err != nil || holder != "" {

@@ -202,7 +202,7 @@ func (m *migration) wayIn(t *testing.T) int {
 			m.fleetRuns(t)
 			return lost
 		}
-		t.Log("another stock replica was quicker than the fleet, and has to be stopped as well")
+		t.Log("another stock replica was quicker than the fleet and is stopped as well")
 	}
 	t.Fatalf("a stock replica was quicker than the fleet %d times in a row", mostRaces)
 	return mostRaces
@@ -375,7 +375,7 @@ func (m *migration) judge(t *testing.T, lease string, counts func(*harness.Event
 		}
 	}
 	slices.Sort(trailing)
-	t.Logf("writes of stock replicas that were on the wire when they released %s: %d; sent after that: %s", lease, len(flying), spread(trailing))
+	t.Logf("writes of stock replicas in transit when they released %s: %d; sent after that: %s", lease, len(flying), spread(trailing))
 	m.judgeFleet(t)
 	return log
 }
@@ -398,7 +398,7 @@ func (m *migration) judgeFleet(t *testing.T) {
 	}
 	writes := report.ByVersion + report.ByTime
 	if writes == 0 || report.AgainstLeaderLock < writes || report.Objects.Creates == 0 {
-		t.Errorf("%d writes of the fleet were judged, %d against its leader lock, of objects %+v; want some, all, and pods that were created", writes, report.AgainstLeaderLock, report.Objects)
+		t.Errorf("%d writes of the fleet were judged, %d of them with its leader lock, objects %+v; want some, all, and created pods", writes, report.AgainstLeaderLock, report.Objects)
 	}
 	t.Logf("%d writes of the fleet, each by the holder of its shard and under its leader lock", writes)
 }

@@ -85,7 +85,7 @@ func TestMinorVersions(t *testing.T) {
 	f.scale(t, int(f.replicas))
 	f.workDone(t, f.replicas)
 	r.requireFinished(t, "two")
-	t.Logf("plan generation %d in the end", f.plan.Generation)
+	t.Logf("plan generation %d at the end", f.plan.Generation)
 	f.end(t)
 
 	f.plan = first
@@ -248,7 +248,7 @@ func (r *minorRun) createNamespace(t *testing.T, name string) {
 		return err
 	})
 	if _, err := r.client.CoreV1().ConfigMaps(name).Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("nobody has the controller of kube-root-ca.crt any more, and it is there: %v", err)
+		t.Errorf("no member has the controller of kube-root-ca.crt, but it exists: %v", err)
 	}
 }
 
@@ -269,7 +269,7 @@ func (r *minorRun) requireGaps(t *testing.T, report audit.Report) {
 	var gaps []time.Duration
 	for _, s := range all {
 		if !s.Planned {
-			t.Errorf("%s of %s ran out before %s", s.Predecessor, s.Before, s.Successor)
+			t.Errorf("%s of %s expired before %s", s.Predecessor, s.Before, s.Successor)
 		}
 		if !slices.ContainsFunc(all, func(other audit.Succession) bool { return passedBefore(other, s) }) {
 			gaps = append(gaps, s.Gap())
@@ -277,12 +277,12 @@ func (r *minorRun) requireGaps(t *testing.T, report audit.Report) {
 	}
 	slices.Sort(gaps)
 	if len(gaps) == 0 {
-		t.Fatal("nothing has passed from one shard to another")
+		t.Fatal("nothing has moved from one shard to another")
 	}
-	t.Logf("nobody ran a part that passed to another shard for: p50 %v, p99 %v, worst %v (%d parts)",
+	t.Logf("parts that moved to another shard were unowned for: p50 %v, p99 %v, worst %v (%d parts)",
 		audit.Percentile(gaps, 50), audit.Percentile(gaps, 99), audit.Percentile(gaps, 100), len(gaps))
 	if worst := audit.Percentile(gaps, 100); worst > leaseDuration {
-		t.Errorf("nobody ran a part for %v, longer than a takeover", worst)
+		t.Errorf("a part was unowned for %v, longer than a takeover", worst)
 	}
 }
 

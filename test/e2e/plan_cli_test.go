@@ -150,7 +150,7 @@ func TestPlanCommands(t *testing.T) {
 	f := &fleetRun{name: name, plan: plan, client: client, members: map[string]*harness.Manager{"fleet-0": first, "fleet-1": other}}
 	harness.Eventually(t, harness.Patience, "both hold shards of the fleet's plan", f.allHeld)
 	if got, want := len(f.terms(t)), len(plan.Shards()); got != want {
-		t.Errorf("there are Leases of %d shards, want those %d of the fleet's plan", got, want)
+		t.Errorf("there are Leases of %d shards, want the %d of the fleet's plan", got, want)
 	}
 	createNamespace(t, client, "web")
 
@@ -185,7 +185,7 @@ func TestPlanCommands(t *testing.T) {
 	}
 	o.run(t, "plan", "isolate", "payments", "--wait")
 	if ring := o.explain(t, "payments").Rings[0]; ring.State != status.StateRunning || !ring.Isolated {
-		t.Errorf("payments lies in %+v, want a shard of its own that runs", ring)
+		t.Errorf("payments is in %+v, want its own running shard", ring)
 	}
 	for _, member := range []string{"fleet-0", "fleet-1"} {
 		o.run(t, "plan", "pin", "cluster/policy", member, "--wait")
@@ -214,7 +214,7 @@ func secondProcess(t *testing.T, plane *controlplane.ControlPlane, fleetName str
 	}
 	began := time.Now()
 	first.MustStop(t)
-	harness.Eventually(t, harness.Patience, "the second takes the first one's place", second.Ready)
+	harness.Eventually(t, harness.Patience, "the second process becomes the member", second.Ready)
 	t.Logf("the second process was ready %v after the first was told to stop", time.Since(began).Round(10*time.Millisecond))
 }
 
@@ -307,6 +307,6 @@ func (o *operator) mistakes(t *testing.T) {
 	o.refused(t, []string{"--kubeconfig", "/nowhere/config"}, "plan", "show", "--kubeconfig=/nowhere/config")
 	var exit *exec.ExitError
 	if _, err := o.try(t.Context(), "plan", "show", "-o", "broad"); !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		t.Errorf("a flag that is not as it should be ends the command with %v, want status 1", err)
+		t.Errorf("a wrong flag ends the command with %v, want status 1", err)
 	}
 }

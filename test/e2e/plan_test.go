@@ -99,13 +99,13 @@ func TestPlanChanges(t *testing.T) {
 	}
 	slices.Sort(planned)
 	slices.Sort(all)
-	t.Logf("%d changes of plan; nobody ran a part for, where it was released: p50 %v, p99 %v, worst %v (%d parts); in all: worst %v (%d)", *replans,
+	t.Logf("%d changes of plan; released parts were unowned for: p50 %v, p99 %v, worst %v (%d parts); all parts: worst %v (%d)", *replans,
 		audit.Percentile(planned, 50), audit.Percentile(planned, 99), audit.Percentile(planned, 100), len(planned), audit.Percentile(all, 100), len(all))
 	if len(planned) == 0 {
-		t.Error("no part of the keyspace passed from one shard to another")
+		t.Error("no part of the keyspace moved from one shard to another")
 	}
 	if worst := audit.Percentile(all, 100); worst > leaseDuration+slack {
-		t.Errorf("a part was without anybody for %v, longer than a takeover", worst)
+		t.Errorf("a part was unowned for %v, longer than a takeover", worst)
 	}
 }
 
@@ -313,7 +313,7 @@ func (f *fleetRun) requireUnstopped(t *testing.T, before map[string]int32) {
 	for _, s := range f.plan.Shards() {
 		name := leaseapi.ShardLease(harness.Fleet, s.ID)
 		if term, known := before[name]; known && after[name] != term {
-			t.Errorf("%s is in both plans and was stopped: term %d became %d", s.ID, term, after[name])
+			t.Errorf("%s is in both plans but was stopped: term %d became %d", s.ID, term, after[name])
 		}
 	}
 }

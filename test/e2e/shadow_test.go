@@ -101,7 +101,7 @@ func TestShadow(t *testing.T) {
 		return err
 	})
 	if holder, err := m.holder(t.Context()); err != nil || holder != leader {
-		t.Errorf("%s led, and now %s: %v", leader, holder, err)
+		t.Errorf("%s led before, and then %s: %v", leader, holder, err)
 	}
 	// Garbage collectors request more kinds as they start, and the shadow is not ready before these
 	// are there.
@@ -137,7 +137,7 @@ func TestShadow(t *testing.T) {
 	}
 	for _, w := range r.Writes {
 		if w.Client == "persistent-volume-binder" {
-			t.Errorf("what acts on more than the API server runs: %+v", w)
+			t.Errorf("a controller that acts outside the API server runs: %+v", w)
 		}
 	}
 	printed := shadow1.finish(t)
@@ -148,7 +148,7 @@ func TestShadow(t *testing.T) {
 	m.requireReads(t)
 
 	blind := m.startBlind(t)
-	harness.Eventually(t, harness.Patience, "it says what it may not read", blind.Says("/readyz/fleet", "the API server refuses list secrets"))
+	harness.Eventually(t, harness.Patience, "it reports what it may not read", blind.Says("/readyz/fleet", "the API server refuses list secrets"))
 	r = blind.reports(t, "it lacks rights", func(r shadow.Report) bool { return r.Rights.Unanswered == 0 && len(r.Rights.Missing) > 5 })
 	for _, lacks := range []string{"list secrets", "create leases.coordination.k8s.io", "create serviceaccounts/token"} {
 		if !slices.ContainsFunc(r.Rights.Missing, func(right shadow.Right) bool { return right.Verb+" "+right.Name() == lacks }) {
@@ -274,7 +274,7 @@ func (m *migration) requireUnseen(t *testing.T, names ...string) {
 		t.Fatal(err)
 	}
 	if asked < 100 || others < 10 {
-		t.Errorf("the audit log has %d questions of shadows and %d requests of others: it is read wrongly", asked, others)
+		t.Errorf("the audit log has %d reads of shadows and %d requests of others: the test reads it wrongly", asked, others)
 	}
 	leases, err := m.client.CoordinationV1().Leases(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -314,17 +314,17 @@ func TestShadowOfAFleet(t *testing.T) {
 		s := startShadow(t, plane, fmt.Sprintf("shadow-of-%d", i), "", part, "--fleet-name="+name)
 		r := s.reports(t, "its caches are full", func(r shadow.Report) bool { return r.Ready })
 		if want := "generation 1 of the running fleet"; r.Plan != want {
-			t.Errorf("%s goes by %q, want %q", part, r.Plan, want)
+			t.Errorf("%s uses %q, want %q", part, r.Plan, want)
 		}
 		s.finish(t)
 		all = append(all, r)
 	}
 	one, first, second := all[0], all[1], all[2]
 	if len(one.Shards) < 8 || !slices.Contains(first.Shards, "cluster/nodes") || len(first.Shards) >= len(one.Shards) || len(second.Shards) != 2 {
-		t.Errorf("of one it has %v, of the first of four %v, of the second %v", one.Shards, first.Shards, second.Shards)
+		t.Errorf("the shadow of one member has %v, of the first of four %v, of the second %v", one.Shards, first.Shards, second.Shards)
 	}
 	if n := one.Memory.Objects; first.Memory.Objects == 0 || first.Memory.Objects >= n || second.Memory.Objects == 0 || 2*second.Memory.Objects >= n {
-		t.Errorf("of one it has %d objects, of the first of four %d, of the second %d", n, first.Memory.Objects, second.Memory.Objects)
+		t.Errorf("the shadow of one member has %d objects, of the first of four %d, of the second %d", n, first.Memory.Objects, second.Memory.Objects)
 	}
 	if err := member.Ready(t.Context()); err != nil {
 		t.Error(err)

@@ -55,10 +55,10 @@ func (f *fleetRun) requireQuietStates(t *testing.T, shards float64) {
 	f.eventuallySum(t, members*members, "flotilla_fleet_members", "state", "active")
 	f.eventuallySum(t, members, "flotilla_leader_lock_held", "lease", harness.Stock)
 	f.eventuallySum(t, members, "flotilla_leader_lock_holder_live", "lease", harness.Stock)
-	harness.Eventually(t, harness.Patience, "what holders count", func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, "the holders' counts", func(ctx context.Context) error {
 		for _, name := range []string{"flotilla_shard_objects", "flotilla_shard_namespaces", "flotilla_ring_load_ratio"} {
 			if got, err := f.read(ctx, name); err != nil || got < 1 {
-				return fmt.Errorf("%s is %v in all: %w", name, got, err)
+				return fmt.Errorf("the total of %s is %v: %w", name, got, err)
 			}
 		}
 		return nil
@@ -70,7 +70,7 @@ func (f *fleetRun) requireQuietStates(t *testing.T, shards float64) {
 	}
 	// This finds every controller's queue: the series by shard and those by queue count the same
 	// things.
-	harness.Eventually(t, harness.Patience, "all that is worked off counts for a shard", func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, "every processed item counts for a shard", func(ctx context.Context) error {
 		for shards, stock := range map[string]string{
 			"flotilla_shard_queue_duration_seconds_count":     "workqueue_queue_duration_seconds_count",
 			"flotilla_shard_reconcile_duration_seconds_count": "workqueue_work_duration_seconds_count",

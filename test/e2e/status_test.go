@@ -104,7 +104,7 @@ func (s *statusRun) watch(t *testing.T, args ...string) func() string {
 		select {
 		case <-m.Done():
 		case <-ctx.Done():
-			t.Errorf("flotilla %s does not end", strings.Join(args, " "))
+			t.Errorf("flotilla %s does not exit", strings.Join(args, " "))
 			_ = m.Kill()
 		}
 		if err := m.Wait(); err != nil {
@@ -311,7 +311,7 @@ func (s *statusRun) unowned(t *testing.T) {
 	}
 	v := s.finds(t, cli.StatusErrors, want...)
 	if f := v.Findings[0]; f.Severity != status.Error || f.Runbook == "" {
-		t.Errorf("first of all it says %+v", f)
+		t.Errorf("the first finding is %+v", f)
 	}
 	s.start(t, "fleet-2", catalogue.ClusterRing)
 	s.well(t)
@@ -384,6 +384,6 @@ func (s *statusRun) asViewer(t *testing.T) {
 	}
 	viewer.refused(t, []string{"status-member-fleet-0", "forbidden"}, "drain", "fleet-0")
 	if out := s.run(t, "events", "--since=1h"); strings.Contains(out, "left out") {
-		t.Errorf("events says to who may list them\n%s", out)
+		t.Errorf("events prints for a user who may list them\n%s", out)
 	}
 }

@@ -156,7 +156,7 @@ func (m *migration) standsBy(t *testing.T, o *operator) {
 			return err
 		}
 		if v.Stop == nil || v.Stop.By != "alice" || v.Stop.Since == nil || len(v.Stop.Draining) > 0 || !strings.Contains(out, string(status.Stopped)) {
-			return fmt.Errorf("it does not say so: %+v\n%s", v.Stop, out)
+			return fmt.Errorf("status does not say so: %+v\n%s", v.Stop, out)
 		}
 		return nil
 	})

@@ -56,7 +56,7 @@ func (m *migration) holdsNothing(t *testing.T) {
 	}
 	held := slices.DeleteFunc(leases.Items, func(l coordinationv1.Lease) bool { return ptr.Deref(l.Spec.HolderIdentity, "") == "" })
 	if len(held) > 0 {
-		t.Fatalf("a stock leader works, and so does the fleet: it holds %d shards", len(held))
+		t.Fatalf("a stock leader works, but the fleet holds %d shards", len(held))
 	}
 }
 
@@ -99,7 +99,7 @@ func TestSwappedImage(t *testing.T) {
 	for _, v := range m.judge(t, stockLease, everyWrite).moves() {
 		t.Log(v)
 		if v.released || v.early {
-			t.Errorf("%s: whoever took over did not wait until the Lease had expired", v)
+			t.Errorf("%s: the new holder did not wait until the Lease had expired", v)
 		}
 	}
 }
@@ -170,7 +170,7 @@ func TestCoordinatedElection(t *testing.T) {
 	m.startStock(t)
 	harness.Eventually(t, harness.Patience, "the API server prefers a stock candidate", func(ctx context.Context) error {
 		if spec := m.leaseSpec(t); ptr.Deref(spec.PreferredHolder, "") == "" {
-			return fmt.Errorf("it prefers nobody: %+v", spec)
+			return fmt.Errorf("it prefers no candidate: %+v", spec)
 		}
 		return nil
 	})

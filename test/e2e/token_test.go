@@ -72,7 +72,7 @@ func TestTokenFileRotates(t *testing.T) {
 		return err
 	})
 	// Longer than a claim lasts without a heartbeat.
-	harness.Eventually(t, harness.Patience, "its heart goes on beating", func(context.Context) error {
+	harness.Eventually(t, harness.Patience, "its heartbeat continues", func(context.Context) error {
 		beat := r.lease(t).renewed.Sub(refused.renewed)
 		if beat <= election.DefaultTiming().LeaseDuration {
 			return fmt.Errorf("for %v", beat)
@@ -80,7 +80,7 @@ func TestTokenFileRotates(t *testing.T) {
 		return nil
 	})
 	if after := r.lease(t); after.holder != before.holder {
-		t.Errorf("the member was %s, and is %s: it has been restarted", before.holder, after.holder)
+		t.Errorf("the member was %s and is %s: it has restarted", before.holder, after.holder)
 	}
 	if err := errors.Join(member.Running(), member.Complete(t.Context())); err != nil {
 		t.Error(err)
@@ -228,7 +228,7 @@ func (r *rotation) asksOnlyWith(with, without string) error {
 		}
 		ours := strings.HasPrefix(event.UserAgent, harness.Fleet+"/")
 		if ours && event.ResponseStatus.Code == http.StatusUnauthorized {
-			return errors.New("the member has been refused as unknown")
+			return errors.New("a request of the member was refused as unauthenticated")
 		}
 		for _, id := range event.User.Extra[credentialID] {
 			if ours && event.Verb != "watch" {
@@ -237,7 +237,7 @@ func (r *rotation) asksOnlyWith(with, without string) error {
 		}
 	}
 	if gap := last[with].Sub(last[without]); last[with].IsZero() || gap < quietFor {
-		return fmt.Errorf("the new one came last at %v, the old one at %v", last[with], last[without])
+		return fmt.Errorf("the new token was last used at %v, the old one at %v", last[with], last[without])
 	}
 	return lines.Err()
 }

@@ -317,7 +317,7 @@ func (e example) requireDone(t *testing.T, client kubernetes.Interface, text str
 		}
 		for i := range namespaces {
 			if !done[namespace(i)] {
-				return fmt.Errorf("the one in %s has not", namespace(i))
+				return fmt.Errorf("the one in %s does not", namespace(i))
 			}
 		}
 		return nil
@@ -348,7 +348,7 @@ func (e example) judge(t *testing.T, plane *controlplane.ControlPlane) {
 	}
 	_, expired := report.Gaps()
 	if writes := report.ByVersion + report.ByTime; writes < 2*namespaces || len(expired) == 0 {
-		t.Errorf("judged %d writes and %d takeovers, want %d or more, and those of the member that was killed", writes, len(expired), 2*namespaces)
+		t.Errorf("judged %d writes and %d takeovers, want %d or more, and the killed member's", writes, len(expired), 2*namespaces)
 	}
 	t.Logf("%d writes, each by the owner of its namespace; %d shards taken over, the last %v after the last renewal",
 		report.ByVersion+report.ByTime, len(expired), audit.Percentile(expired, 100))

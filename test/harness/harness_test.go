@@ -100,7 +100,7 @@ func TestEvents(t *testing.T) {
 		t.Errorf("%v: got %q, want %q", err, told, want)
 	}
 	if err := Events(strings.NewReader(lease+"\n{junk\n"), func(*Event) error { return nil }); err == nil || !strings.Contains(err.Error(), "line 2") {
-		t.Errorf("junk is read as %v", err)
+		t.Errorf("junk is accepted with %v", err)
 	}
 }
 

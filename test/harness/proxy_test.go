@@ -100,7 +100,7 @@ func TestProxyModes(t *testing.T) {
 			p := startProxy(t)
 			old := dial(t, p)
 			if got := ask(t, old, Patience); got != "echo" {
-				t.Fatalf("%s before anything has happened", got)
+				t.Fatalf("%s before any fault", got)
 			}
 			p.Set(test.mode)
 			within := func(want string) time.Duration {
@@ -110,14 +110,14 @@ func TestProxyModes(t *testing.T) {
 				return Patience
 			}
 			if got := ask(t, old, within(test.old)); got != test.old {
-				t.Errorf("a connection from before: %s, want %s", got, test.old)
+				t.Errorf("an old connection: %s, want %s", got, test.old)
 			}
 			if got := ask(t, dial(t, p), within(test.fresh)); got != test.fresh {
 				t.Errorf("a new connection: %s, want %s", got, test.fresh)
 			}
 			p.Set(Pass)
 			if got := ask(t, dial(t, p), Patience); got != "echo" {
-				t.Errorf("%s when it is over", got)
+				t.Errorf("%s after the fault", got)
 			}
 		})
 	}

@@ -423,7 +423,7 @@ func (a *anyTest) catchUp() {
 		}
 	}
 	if got := a.halves[0].Weights()[a.namespaces[0][0]]; got == 0 || got > 5 {
-		a.t.Errorf("a namespace with up to 5 objects, cached in three forms, weighs %d", got)
+		a.t.Errorf("a namespace with up to 5 objects, cached in three forms, has the weight %d", got)
 	}
 }
 
@@ -434,7 +434,7 @@ func (a *anyTest) afterItIsGone() {
 		for _, i := range informers {
 			eventually(a.t, func() error {
 				if left := i.GetStore().ListKeys(); len(left) != 0 {
-					return fmt.Errorf("%s: %v are left after their resource", form, left)
+					return fmt.Errorf("%s: %v are left after their resource was removed", form, left)
 				}
 				return nil
 			})

@@ -230,7 +230,7 @@ func (p *process) checkMode(t testing.TB, want informer.Mode) {
 		}
 	}
 	if got := p.pool.Discarded(); got > 0 && want == informer.ServerSide {
-		t.Errorf("%s: discarded %d objects though the filter is at the server", p.name, got)
+		t.Errorf("%s: discarded %d objects although the server filters", p.name, got)
 	}
 }
 

@@ -61,7 +61,7 @@ func settledMetric(t testing.TB, config *rest.Config, name string) int {
 			last, same = n, 0
 		}
 		if same < 10 {
-			return fmt.Errorf("%s does not stand still at %d", name, n)
+			return fmt.Errorf("%s still changes, at %d", name, n)
 		}
 		return nil
 	})
@@ -194,6 +194,6 @@ func TestServersOfTwoMinds(t *testing.T) {
 	// others.
 	awaitCount(t, "events discarded", 2*created, func() int { return int(f.pool.Discarded() - discarded) })
 	if got := f.pool.Modes()[configMapsResource]; got != informer.ServerSide {
-		t.Errorf("filter is said to be at the %s; this test wants it to be wrong", got)
+		t.Errorf("the filter is reported at the %s; this test requires a wrong report", got)
 	}
 }

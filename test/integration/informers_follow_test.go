@@ -223,7 +223,7 @@ func TestOneWatchOfPods(t *testing.T) {
 	}
 	check("at first", 1, 4)
 	if modes := p.pool.Modes(); len(modes) != 0 {
-		t.Errorf("followers have asked who filters: %v", modes)
+		t.Errorf("followers have probed who filters: %v", modes)
 	}
 	for range 3 {
 		for range 20 {
@@ -287,7 +287,7 @@ func TestFollowersSeeWhatWasWrittenBefore(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := i.Lister().ByNamespace(namespace).Get(name); err != nil {
-				t.Errorf("a range that began after %s/%s was written is full without it: %v", namespace, name, err)
+				t.Errorf("a range that started after %s/%s was written has synced without it: %v", namespace, name, err)
 			}
 			followed += p.pool.Followed()[podSubject.gvr]
 			f.Shutdown()

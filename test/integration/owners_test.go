@@ -47,7 +47,7 @@ func TestGarbageCollectorHearsOfOwnersFirst(t *testing.T) {
 	// What is collected comes after what it would have looked up.
 	collects(t, client, space)
 	if n := asked.Load(); n > 0 {
-		t.Errorf("the garbage collector asked %d times for %d ReplicaSets that exist and have nothing to be collected", n, owners)
+		t.Errorf("the garbage collector looked up %d times %d existing ReplicaSets without garbage", n, owners)
 	}
 }
 

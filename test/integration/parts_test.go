@@ -99,11 +99,11 @@ func TestCollectorsOfParts(t *testing.T) {
 			return nil
 		})
 		if _, err := client.CoreV1().ConfigMaps(space).Get(ctx, "middle", metav1.GetOptions{}); err != nil {
-			t.Errorf("in %s what the last one blocks: %v", space, err)
+			t.Errorf("in %s the object that the last one blocks: %v", space, err)
 		}
 	}
 	if _, err := client.RbacV1().ClusterRoles().Get(ctx, owner.Name, metav1.GetOptions{}); err != nil {
-		t.Errorf("the owner, which is blocked: %v", err)
+		t.Errorf("the blocked owner: %v", err)
 	}
 	for _, space := range spaces {
 		if _, err := client.CoreV1().Secrets(space).Patch(ctx, "last", "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
@@ -112,7 +112,7 @@ func TestCollectorsOfParts(t *testing.T) {
 	}
 	eventually(t, func() error {
 		if _, err := client.RbacV1().ClusterRoles().Get(ctx, owner.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the owner is there (%v)", err)
+			return fmt.Errorf("the owner still exists (%v)", err)
 		}
 		return nil
 	})
@@ -153,7 +153,7 @@ func TestMigrationHasAllObjects(t *testing.T) {
 		},
 	})
 	if !slices.Contains(r.Controllers(), names.StorageVersionMigratorController) {
-		t.Fatalf("of the controllers there are %v", r.Controllers())
+		t.Fatalf("the controllers are %v", r.Controllers())
 	}
 	migration, err := client.StoragemigrationV1().StorageVersionMigrations().Create(ctx, &svmv1.StorageVersionMigration{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "parts-"}, Spec: svmv1.StorageVersionMigrationSpec{Resource: metav1.GroupResource{Resource: "configmaps"}},

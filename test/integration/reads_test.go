@@ -121,7 +121,7 @@ func TestGarbageIsReadByMetadata(t *testing.T) {
 			want = []string{"metadata", "whole"} // The migrator's monitors always read one kind, this one.
 		}
 		if got := r.of(name); !slices.Equal(got, want) {
-			t.Errorf("%s is read %q, want %q", name, got, want)
+			t.Errorf("%s is read as %q, want %q", name, got, want)
 		}
 	}
 }
@@ -148,7 +148,7 @@ func TestRangesReadNoMoreThanTheyNeed(t *testing.T) {
 		"v1/limitranges":                     {"metadata"},
 	} {
 		if got := r.of(name); !slices.Equal(got, want) {
-			t.Errorf("%s is read %q, want %q", name, got, want)
+			t.Errorf("%s is read as %q, want %q", name, got, want)
 		}
 	}
 	for _, name := range r.names() {
@@ -195,7 +195,7 @@ func TestQuotaAlone(t *testing.T) {
 			want = "whole"
 		}
 		if got := r.of(name); !slices.Equal(got, []string{want}) {
-			t.Errorf("%s is read %q, want %s", name, got, want)
+			t.Errorf("%s is read as %q, want %s", name, got, want)
 		}
 	}
 }
@@ -258,7 +258,7 @@ func checkRootCA(ctx context.Context, client kubernetes.Interface, space string)
 		if _, err := client.CoreV1().ConfigMaps(space).Update(ctx, got, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
-		return errors.New("it has just been spoiled")
+		return errors.New("it was only just spoiled")
 	}
 	if !strings.Contains(got.Data["ca.crt"], "BEGIN CERTIFICATE") {
 		return fmt.Errorf("it holds %q", got.Data["ca.crt"])

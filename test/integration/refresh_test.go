@@ -160,7 +160,7 @@ func TestClaimOfGroupsListsLittle(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := typed.Lister().ByNamespace(space.Name).Get(name); err != nil {
-				t.Errorf("what was written before the claim is not there: %v", err)
+				t.Errorf("an object written before the claim is missing: %v", err)
 			}
 		}
 	}

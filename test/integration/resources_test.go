@@ -54,7 +54,7 @@ func TestResourcesAreReadWhenTheyChange(t *testing.T) {
 		eventually(t, func() error {
 			got, want := told(t, client), told(t, plain)
 			if !slices.Equal(got, want) {
-				return fmt.Errorf("upstream's client is told of %d resources, the cached one of %d", len(want), len(got))
+				return fmt.Errorf("upstream's client has %d resources, the cached one %d", len(want), len(got))
 			}
 			if changed && slices.Equal(got, last) {
 				return errors.New("nothing has changed yet")
@@ -73,7 +73,7 @@ func TestResourcesAreReadWhenTheyChange(t *testing.T) {
 	eventually(t, func() error {
 		before := counted.n
 		if told(t, client); counted.n != before {
-			return fmt.Errorf("%d documents were read where nothing has changed", counted.n-before)
+			return fmt.Errorf("%d documents were read although nothing has changed", counted.n-before)
 		}
 		return nil
 	})

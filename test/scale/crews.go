@@ -297,7 +297,7 @@ func (c *crews) ready(ctx context.Context, generation int64) error {
 		case s.Ready < len(p.members):
 			return fmt.Errorf("%s: %d of %d members are ready: %s", p.name, s.Ready, len(p.members), s.Missing)
 		case s.Generation != generation:
-			return fmt.Errorf("%s works by generation %d of the plan, not %d", p.name, s.Generation, generation)
+			return fmt.Errorf("%s follows generation %d of the plan, not %d", p.name, s.Generation, generation)
 		}
 	}
 	return nil

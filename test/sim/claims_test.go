@@ -74,7 +74,7 @@ func (w *world) observeClaimLocked(p *process, e fleet.Event) {
 		}
 		said, touched := w.touched[election.MemberLease(fleetName, p.seat.name)]
 		if len(p.rings) > 0 && !slices.Contains(p.rings, e.ID.Ring) && !(touched && time.Since(said) < excuse) {
-			w.failLockedf(ringServed, "%s claims %s, and serves the rings %v", p.name(), e.ID, p.rings)
+			w.failLockedf(ringServed, "%s claims %s, but serves the rings %v", p.name(), e.ID, p.rings)
 		}
 		w.claims[e.ID] = append(w.claims[e.ID], &claim{
 			process: p, id: e.ID, term: e.Term, acquired: time.Now(),

@@ -49,7 +49,7 @@ func (w *world) fault() {
 		p.client.DropReply(n, verbs...)
 	case 8:
 		out, back := upTo(w.random, 8*time.Second), upTo(w.random, 8*time.Second)
-		w.notef("%s: %d requests are slow, %v there and %v back: %v", p.name(), n, out, back, verbs)
+		w.notef("%s: %d requests are slow, %v out and %v back: %v", p.name(), n, out, back, verbs)
 		p.client.Delay(n, out, back, verbs...)
 	case 9:
 		n *= 3

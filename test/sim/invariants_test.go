@@ -78,13 +78,13 @@ func TestEveryInvariantHasABug(t *testing.T) {
 	}
 	for name := range invariants {
 		if len(convict[name]) == 0 {
-			t.Errorf("%s: nothing has ever been convicted by it: plant a bug", name)
+			t.Errorf("%s: it finds no planted bug: plant one", name)
 		}
 	}
 	for _, b := range bugs {
 		for _, name := range slices.Concat([]invariant{b.by}, b.also) {
 			if invariants[name] == "" {
-				t.Errorf("%s is to be convicted by %q, which is no invariant", b.name, name)
+				t.Errorf("%s must be found by %q, which is not an invariant", b.name, name)
 			}
 		}
 	}

@@ -156,7 +156,7 @@ func (w *world) isBad(lease *coordinationv1.Lease) bool {
 	}
 	for _, p := range w.live() {
 		if plan, known := p.Plan(); known && plan.Generation == bad.Generation && plan.Digest() == bad.Digest() {
-			w.notef("%s works by the bad plan", p.name())
+			w.notef("%s follows the bad plan", p.name())
 			w.latest, w.bad = bad, ""
 			return false
 		}
@@ -241,7 +241,7 @@ func (w *world) repair() {
 		return
 	}
 	w.store.Tamper(lease.Name, func(l *coordinationv1.Lease) { l.Labels, l.Annotations = good.Labels, good.Annotations })
-	w.notef("the operator mends the plan")
+	w.notef("the operator repairs the plan")
 }
 
 // renamed returns the shard under a name that no other has had.

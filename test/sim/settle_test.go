@@ -223,7 +223,7 @@ func (w *world) leave() {
 			case took > w.leaveTime() && !p.isDead():
 				w.failf(leaves, "%s does not leave: its Run has not returned after %v", p.name(), took)
 			case took > time.Hour:
-				w.failf(goroutines, "%s was ended, and goes on", p.name())
+				w.failf(goroutines, "%s was ended, but still runs", p.name())
 			default:
 				continue
 			}

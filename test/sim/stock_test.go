@@ -122,7 +122,7 @@ func (c *stock) yield() {
 			l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = ptr.To(""), ptr.To[int32](1)
 		}
 	})
-	w.noteLockedf("%s has let go, and stops within %v", c.name, c.linger)
+	w.noteLockedf("%s has released the lock, and stops within %v", c.name, c.linger)
 	time.AfterFunc(c.linger, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 var (
 	errBuild   = errors.New("the work could not be built")
 	errStart   = errors.New("the work could not be started")
-	errUnknown = errors.New("a write whose answer is not known")
+	errUnknown = errors.New("a write whose outcome is unknown")
 )
 
 // work is what a process does for one shard: it writes all the time, through its fence.

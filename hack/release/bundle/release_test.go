@@ -256,7 +256,7 @@ func TestSBOM(t *testing.T) {
 	refs := map[string]bool{}
 	for _, c := range bom.Components {
 		if refs[c.Ref] || c.Version == "" || c.PURL == "" {
-			t.Errorf("%+v is there twice, or lacks something", c)
+			t.Errorf("%+v is listed twice, or lacks a field", c)
 		}
 		refs[c.Ref] = true
 		for _, p := range c.Properties {
@@ -341,7 +341,7 @@ func TestOCI(t *testing.T) {
 		}
 		for _, h := range headers {
 			if h.Name == "usr/local/bin/kube-controller-manager" && h.Linkname != "flotilla" {
-				t.Errorf("%s: kube-controller-manager leads to %q", p, h.Linkname)
+				t.Errorf("%s: kube-controller-manager links to %q", p, h.Linkname)
 			}
 		}
 	}

@@ -77,7 +77,7 @@ func TestBodies(t *testing.T) {
 	deploymentNow, setNow, podNow := uid("f", 1), uid("f", 2), uid("f", 3)
 
 	if _, read := all["GET "+path("apps", "deployments")+"/d"]; !read {
-		t.Error("the UID of what a user made was not read")
+		t.Error("the UID of a user's object was not read")
 	}
 	body := find("POST "+path("apps", "replicasets"), binary)
 	expect(t, "owner of the ReplicaSet", at(t, body, "metadata", "ownerReferences", 0, "uid"), deploymentNow)

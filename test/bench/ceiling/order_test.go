@@ -238,7 +238,7 @@ func TestAgain(t *testing.T) {
 	}
 	busy = 1
 	if out, err := record(t, again).Replay(t.Context(), s.config(), ceiling.Options{}); err == nil {
-		t.Errorf("%+v: what exists was made without an error", out)
+		t.Errorf("%+v: creating an existing object was no failure", out)
 	}
 	busy = 1
 	out, err = record(t, again).Replay(t.Context(), s.config(), ceiling.Options{Since: time.Unix(4, 0)})

@@ -147,7 +147,7 @@ func check(ctx context.Context, client kubernetes.Interface, pods int) error {
 		}
 	}
 	if running != pods || len(list.Items) != pods {
-		return fmt.Errorf("%d pods, %d of them run, want %d: the controllers did not leave them alone", len(list.Items), running, pods)
+		return fmt.Errorf("%d pods, %d of them run, want %d: the controllers have changed them", len(list.Items), running, pods)
 	}
 	sets, err := client.AppsV1().ReplicaSets("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -163,7 +163,7 @@ func checkStatus(sets []appsv1.ReplicaSet) error {
 		want := sets[i].DeepCopy()
 		setStatus(want)
 		if !apiequality.Semantic.DeepEqual(sets[i].Status, want.Status) {
-			return fmt.Errorf("ReplicaSet %s/%s has the status %+v, and was made with %+v: make what the controllers write",
+			return fmt.Errorf("ReplicaSet %s/%s has the status %+v, but was created with %+v: create it as the controllers write it",
 				want.Namespace, want.Name, sets[i].Status, want.Status)
 		}
 	}

@@ -18,7 +18,7 @@ func TestParseStat(t *testing.T) {
 		t.Errorf("got %v, %v; want 3s", used, err)
 	}
 	if _, err := parseStat("1 (x) S 1 2"); err == nil {
-		t.Error("a line that is too short was read")
+		t.Error("a line that is too short was accepted")
 	}
 }
 
@@ -51,7 +51,7 @@ func TestParseTimes(t *testing.T) {
 		t.Errorf("idle share %v of no time, want 1", got)
 	}
 	if _, err := parseTimes("intr 5\n"); err == nil {
-		t.Error("a text without the line of all cores was read")
+		t.Error("a text without the line of all cores was accepted")
 	}
 }
 
@@ -61,7 +61,7 @@ func TestParseHeap(t *testing.T) {
 		t.Errorf("got %d, %v; want 26528432", got, err)
 	}
 	if _, err := ParseHeap("heap profile: 3: 96 [10: 320] @ heap/1048576\n"); err == nil {
-		t.Error("a text without HeapAlloc was read")
+		t.Error("a text without HeapAlloc was accepted")
 	}
 }
 
@@ -216,6 +216,6 @@ func TestProxyCounts(t *testing.T) {
 		t.Errorf("received %d and sent %d bytes, want 5 and 3", received, sent)
 	}
 	if _, err := NewProxy(server.Addr().String(), "192.0.2.1"); err == nil {
-		t.Error("an address that is not this machine's was taken")
+		t.Error("an address that is not this machine's was accepted")
 	}
 }

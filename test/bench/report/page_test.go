@@ -113,7 +113,7 @@ func TestPageRefuses(t *testing.T) {
 		}
 	}
 	if _, err := r.Page("results/other.md", whole, nil); err == nil {
-		t.Error("a page that nobody knows: no error")
+		t.Error("an unknown page: no error")
 	}
 }
 

@@ -98,7 +98,7 @@ func New(files []result.File) (*Report, error) {
 				seen[cell] = map[int]bool{}
 			}
 			if seen[cell][run.Round] {
-				return nil, fmt.Errorf("file %d, run %d: round %d of %s is there twice", i+1, j+1, run.Round, cell)
+				return nil, fmt.Errorf("file %d, run %d: round %d of %s occurs twice", i+1, j+1, run.Round, cell)
 			}
 			seen[cell][run.Round] = true
 			if r.runs[cell] == nil {

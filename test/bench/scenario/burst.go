@@ -70,7 +70,7 @@ func burst(ctx context.Context, env *Env) (Outcome, error) {
 		if err := env.Client.CoreV1().ConfigMaps(owned).Delete(ctx, ownerName, metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
 			return err
 		}
-		return env.until(ctx, "what was owned is gone", func(ctx context.Context) error {
+		return env.until(ctx, "the owned objects are gone", func(ctx context.Context) error {
 			// The certificate authority's ConfigMap stays. Names are sorted, so two show whether
 			// there is another.
 			list, err := env.Client.CoreV1().ConfigMaps(owned).List(ctx, metav1.ListOptions{Limit: 2})

@@ -202,7 +202,7 @@ func gone(err error) error {
 		return nil
 	}
 	if err == nil {
-		return errors.New("it is still there")
+		return errors.New("it still exists")
 	}
 	return err
 }

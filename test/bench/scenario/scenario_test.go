@@ -84,7 +84,7 @@ func TestTrackerWaitsForTheAnswer(t *testing.T) {
 	tr.writing("ns/d")
 	tr.sawDeployment(d)
 	if tr.waiting() != 1 || tr.done(1, 1) == nil {
-		t.Error("done before the write was answered: what was seen may be of the time before")
+		t.Error("done before the write was answered: the tracker may have seen the state before it")
 	}
 	tr.wrote("ns/d", d)
 	if err := tr.done(1, 1); err != nil {
@@ -151,7 +151,7 @@ func TestDeploymentsLieEvenly(t *testing.T) {
 			quarters[part(shard.Hash(namespace), 4)]++
 		}
 		if len(quarters) != 4 || quarters[0] != want || quarters[1] != want || quarters[2] != want {
-			t.Errorf("%d Deployments lie in the quarters as %v, want %d in each", deployments, quarters, want)
+			t.Errorf("%d Deployments are in the quarters as %v, want %d in each", deployments, quarters, want)
 		}
 	}
 }

@@ -89,7 +89,7 @@ func (s *fixture) become(left ...id) {
 			}
 		}
 		if len(now) != len(left) {
-			return fmt.Errorf("of %v there is %+v", left, now)
+			return fmt.Errorf("state of %v: %+v", left, now)
 		}
 		return nil
 	})
@@ -111,7 +111,7 @@ func (s *fixture) inOrder(objects ...id) {
 	for i := range objects[1:] {
 		first, second := s.deletions.versions[objects[i]], s.deletions.versions[objects[i+1]]
 		if len(first) > len(second) || len(first) == len(second) && first >= second {
-			s.T.Errorf("%v went at version %s, not before %v at %s", objects[i], first, objects[i+1], second)
+			s.T.Errorf("%v was deleted at version %s, not before %v at %s", objects[i], first, objects[i+1], second)
 		}
 	}
 }
@@ -153,7 +153,7 @@ func TestFinalizersAreTheRanges(t *testing.T) {
 		defer s.ofRange(everything()).stop()
 		s.become(k, y)
 		if got := s.there()[y].owners; got != "" {
-			t.Errorf("what was to be orphaned is owned by %s", got)
+			t.Errorf("the object to be orphaned is owned by %s", got)
 		}
 	})
 }
@@ -245,7 +245,7 @@ func TestReferencesOfTheOtherPartStay(t *testing.T) {
 			defer s.ofCluster().stop()
 			defer s.ofRange(everything()).stop()
 			s.drop(tc.gone, metav1.DeletePropagationOrphan)
-			harness.Eventually(t, *patience, "the end of the owner, and of it alone", func(context.Context) error {
+			harness.Eventually(t, *patience, "only the owner is deleted", func(context.Context) error {
 				now := s.there()
 				if _, there := now[tc.gone]; there || now[x].owners != tc.left {
 					return fmt.Errorf("there is %+v", now)
@@ -272,7 +272,7 @@ func TestUnblockedReferencesStay(t *testing.T) {
 		return nil
 	})
 	if got := s.there()[x].owners; got != "ClusterRole/k ConfigMap/y" {
-		t.Errorf("owned by %q after it blocks nothing, want both references to stay", got)
+		t.Errorf("owned by %q once it blocks nothing, want both references to stay", got)
 	}
 	defer s.ofCluster().stop()
 	harness.Eventually(t, *patience, "nothing but the test holds it", func(context.Context) error {
@@ -371,7 +371,7 @@ func TestUndecidedUntilRestart(t *testing.T) {
 			s.become(undecided) // It has handled what came after the orphaning.
 			c.stop()
 			if got := s.there()[undecided].owners; got != "ClusterRole/gone" {
-				t.Errorf("owned by %q, want the reference that was orphaned to have gone", got)
+				t.Errorf("owned by %q, want the orphaned reference to be removed", got)
 			}
 			defer start(s).stop()
 			s.become()

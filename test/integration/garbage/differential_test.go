@@ -69,7 +69,7 @@ func TestSameAsStock(t *testing.T) {
 	t.Logf("%v", total)
 	for _, what := range []string{"Background", "Foreground", "Orphan", "order", "gone", "kept", "late"} {
 		if total[what] == 0 {
-			t.Errorf("nothing was judged of %q", what)
+			t.Errorf("no case of %q was judged", what)
 		}
 	}
 }
@@ -399,7 +399,7 @@ func (b *pair) settle(when string, ops []op) state {
 			return time.Since(since) > quiet, nil
 		}
 		if !restarted && time.Since(since) > standstill && b.byChance(want, got) {
-			b.Logf("%s %d objects differ by chance, so all collectors begin anew: %v", when, len(diff), diff)
+			b.Logf("%s %d objects differ by chance, so all collectors restart: %v", when, len(diff), diff)
 			b.tally["begun anew"]++
 			b.upstream.stop()
 			b.members.stop()
@@ -415,7 +415,7 @@ func (b *pair) settle(when string, ops []op) state {
 	for _, d := range diff {
 		b.Errorf("%s: %s\n%s", when, d, b.story(d, ops))
 	}
-	b.Fatalf("%s the worlds have not come to be the same and stay so: %v", when, settled)
+	b.Fatalf("%s the sandboxes have not become and stayed the same: %v", when, settled)
 	return nil
 }
 
@@ -632,7 +632,7 @@ func (b *pair) judgeOrder(ops []op, before state, deletions *ends) {
 				if gone && alsoGone {
 					b.tally["order"]++
 					if order, err := resourceversion.CompareResourceVersion(first, last); err != nil || order >= 0 {
-						b.Errorf("%v went at version %s, before %v at %s, which depends on it; %v was deleted in the foreground\n%s", owner, last, o, first, op.id, b.story(fmt.Sprint(o), ops))
+						b.Errorf("%v was deleted at version %s, before its dependent %v at %s; %v was deleted in the foreground\n%s", owner, last, o, first, op.id, b.story(fmt.Sprint(o), ops))
 					}
 				}
 				below = append(below, o)

@@ -99,7 +99,7 @@ func (a *api) define(t testing.TB, k kind) {
 		}
 		there, err := a.dynamic.Resource(crds).Get(ctx, crd.GetName(), metav1.GetOptions{})
 		if err != nil || there.GetDeletionTimestamp() != nil {
-			return fmt.Errorf("the last definition is still going (%v)", err)
+			return fmt.Errorf("the last definition is still being deleted (%v)", err)
 		}
 		return nil
 	})

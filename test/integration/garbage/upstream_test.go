@@ -119,7 +119,7 @@ func (s *fixture) are(want state) {
 	})
 	s.busy()
 	if now := s.there(); !maps.Equal(now, want) {
-		s.T.Errorf("later there is %+v, want %+v", now, want)
+		s.T.Errorf("the later state is %+v, want %+v", now, want)
 	}
 }
 
@@ -399,7 +399,7 @@ func TestOwnersThatAreSeenLate(t *testing.T) {
 		release := s.withhold(clusterRole.gvr)
 		start()
 		want := state{k: {}, x: {owners: "ClusterRole/k"}, y: {owners: "ClusterRole/k"}}
-		harness.Eventually(s.T, *patience, "what has no owner goes", func(context.Context) error {
+		harness.Eventually(s.T, *patience, "objects without owners are deleted", func(context.Context) error {
 			if now := s.there(); !maps.Equal(now, want) {
 				return fmt.Errorf("there is %+v", now)
 			}
@@ -510,7 +510,7 @@ func TestKindThatCannotBeRead(t *testing.T) {
 		start()
 		s.drop(k, background)
 		s.drop(n, foreground)
-		harness.Eventually(s.T, *patience, "all else goes", func(ctx context.Context) error {
+		harness.Eventually(s.T, *patience, "all other garbage is deleted", func(ctx context.Context) error {
 			now, err := s.state(ctx, kinds[:4])
 			if err != nil || len(now) > 0 {
 				return fmt.Errorf("there is %+v (%v)", now, err)
@@ -558,7 +558,7 @@ func TestNamespaceGoesMeanwhile(t *testing.T) {
 		defer s.namespaceController()()
 		s.drop(k, foreground)
 		s.drop(n, foreground)
-		harness.Eventually(s.T, *patience, "it comes to what is held", func(context.Context) error {
+		harness.Eventually(s.T, *patience, "only held objects are left", func(context.Context) error {
 			if now := s.there(); !now[last].dying {
 				return fmt.Errorf("there is %+v", now)
 			}
@@ -570,22 +570,22 @@ func TestNamespaceGoesMeanwhile(t *testing.T) {
 		}
 		s.drop(g, orphan)
 		s.drop(k2, background)
-		harness.Eventually(s.T, *patience, "nothing else is left in the namespace, and elsewhere what stays", func(context.Context) error {
+		harness.Eventually(s.T, *patience, "the namespace has only held objects, and elsewhere the right ones are left", func(context.Context) error {
 			now := s.there()
 			if _, there := now[kept]; there || now[elsewhere] != (object{}) || !now[last].dying {
 				return fmt.Errorf("there is %+v", now)
 			}
 			for o := range now {
 				if o.space == 0 && o != last && !now[o].dying {
-					return fmt.Errorf("%v is there and not being deleted: %+v", o, now)
+					return fmt.Errorf("%v exists and is not being deleted: %+v", o, now)
 				}
 			}
 			return nil
 		})
 		s.finalize(last)
-		harness.Eventually(s.T, *patience, "the namespace goes", func(ctx context.Context) error {
+		harness.Eventually(s.T, *patience, "the namespace is deleted", func(ctx context.Context) error {
 			if _, err := s.client.CoreV1().Namespaces().Get(ctx, s.spaces[0], metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("it is there (%v): %+v", err, s.there())
+				return fmt.Errorf("it still exists (%v): %+v", err, s.there())
 			}
 			return nil
 		})

@@ -120,7 +120,7 @@ func TestCacheHoldsItsRange(t *testing.T) {
 			requireSame(t, "Namespaces", names, want)
 			var classes schedulingv1.PriorityClassList
 			if err := c.List(t.Context(), &classes); err != nil || len(classes.Items) < 2 {
-				t.Errorf("of cluster-scoped objects there are %d, %v; want all", len(classes.Items), err)
+				t.Errorf("there are %d cluster-scoped objects, %v; want all", len(classes.Items), err)
 			}
 			requireForeignIsRead(t, s)
 		})
@@ -140,7 +140,7 @@ func requireForeignIsRead(t *testing.T, s shardOf) {
 		t.Errorf("a ConfigMap outside the range: %v", err)
 	}
 	if err := c.Get(t.Context(), ctrlclient.ObjectKey{Namespace: other, Name: "none"}, &m); !apierrors.IsNotFound(err) {
-		t.Errorf("one that there is not, outside the range: %v", err)
+		t.Errorf("a missing ConfigMap outside the range: %v", err)
 	}
 	var space corev1.Namespace
 	if err := c.Get(t.Context(), ctrlclient.ObjectKey{Name: other}, &space); err != nil {

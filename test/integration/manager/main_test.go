@@ -137,7 +137,7 @@ func begin(t *testing.T, config *rest.Config, add func(*flotilla.Fleet), change 
 	t.Helper()
 	options := flotilla.Options{
 		Fleet: fleetName(t), Namespace: metav1.NamespaceDefault, Member: "one", Ranges: ranges, RebalanceDelay: flotilla.Never,
-		Exit: func(reason string) { t.Errorf("the process would have been ended: %s", reason) },
+		Exit: func(reason string) { t.Errorf("the fleet would have ended the process: %s", reason) },
 	}
 	for _, c := range change {
 		c(&options)

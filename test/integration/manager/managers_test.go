@@ -83,7 +83,7 @@ func TestManagersShareARESTMapper(t *testing.T) {
 	}
 	for mapper, n := range made {
 		if n < ranges {
-			t.Errorf("a mapper is that of %d Managers, want all of its fleet, %d", n, ranges)
+			t.Errorf("a mapper belongs to %d Managers, want all %d of its fleet", n, ranges)
 		}
 		job := schema.GroupKind{Group: "batch", Kind: "Job"} // that nobody has requested
 		if _, err := mapper.RESTMapping(job); err != nil {

@@ -97,7 +97,7 @@ func TestManagerWithASelector(t *testing.T) {
 		if _, err := client.CoreV1().ConfigMaps(at).Update(t.Context(), m, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		harness.Eventually(t, harness.Patience, "what is not picked any more was reconciled", func(ctx context.Context) error {
+		harness.Eventually(t, harness.Patience, "an object that is no longer selected was reconciled", func(ctx context.Context) error {
 			_, err := client.CoreV1().ConfigMaps(at).Get(ctx, "gone", metav1.GetOptions{})
 			return err
 		})
@@ -220,7 +220,7 @@ func requirePicked(t *testing.T, s shardOf) {
 		var m corev1.ConfigMap
 		err := c.Get(t.Context(), ctrlclient.ObjectKey{Namespace: namespace, Name: "picked"}, &m)
 		if other := c.Get(t.Context(), ctrlclient.ObjectKey{Namespace: namespace, Name: "a"}, &m); err != nil || !apierrors.IsNotFound(other) {
-			t.Errorf("in %s: what is picked is %v, what is not is %v", namespace, err, other)
+			t.Errorf("in %s: a selected object: %v, another object: %v", namespace, err, other)
 		}
 		err = c.List(t.Context(), &list, ctrlclient.InNamespace(namespace))
 		if err == nil && (len(list.Items) != 1 || list.Items[0].Name != "picked") {
