@@ -223,7 +223,7 @@ func (env *environment) leaderLockHeld(since time.Time) error {
 func (env *environment) restore(ctx context.Context) error {
 	var errs []error
 	for _, m := range env.all() {
-		m.weather.Set(0, 0)
+		m.injector.Set(0, 0)
 		m.proxy.Set(harness.Pass)
 		if err := m.thaw(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			errs = append(errs, err)

@@ -82,7 +82,7 @@ func (f *stormFault) Begin(ctx context.Context) (expectation, error) {
 		refused, gone = 0, stormGone
 	}
 	for _, m := range f.env.wanted() {
-		m.weather.Set(refused, gone)
+		m.injector.Set(refused, gone)
 		m.proxy.Set(harness.Terminate)
 	}
 	ctx, f.stop = context.WithCancel(ctx)
@@ -98,7 +98,7 @@ func (f *stormFault) Begin(ctx context.Context) (expectation, error) {
 func (f *stormFault) cutWatches(ctx context.Context) {
 	for f.watches && command.Pause(ctx, stormPause) {
 		for _, m := range f.env.all() {
-			m.weather.EndWatches()
+			m.injector.EndWatches()
 		}
 	}
 }
@@ -106,7 +106,7 @@ func (f *stormFault) cutWatches(ctx context.Context) {
 func (f *stormFault) injected() int64 {
 	n := int64(0)
 	for _, m := range f.env.all() {
-		n += m.weather.Injected()
+		n += m.injector.Injected()
 	}
 	return n
 }
@@ -119,7 +119,7 @@ func (f *stormFault) End(context.Context) error {
 	f.stop()
 	<-f.done
 	for _, m := range f.env.all() {
-		m.weather.Set(0, 0)
+		m.injector.Set(0, 0)
 		m.proxy.Set(harness.Pass)
 	}
 	n := f.injected() - f.before

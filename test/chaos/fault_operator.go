@@ -39,7 +39,7 @@ func operatorKinds() []faultKind {
 			{"cut", func(env *environment) fault { return &networkFault{env: env, mode: harness.Cut} }},
 		} {
 			kinds = append(kinds, faultKind{name: o.name + "-in-" + b.name, make: func(env *environment) fault {
-				return &operatorFault{env: env, operation: o.make(env), weather: b.make(env)}
+				return &operatorFault{env: env, operation: o.make(env), failure: b.make(env)}
 			}})
 		}
 	}
@@ -64,7 +64,7 @@ type operation interface {
 type operatorFault struct {
 	env       *environment
 	operation operation
-	weather   fault
+	failure   fault
 	// command is nil until it runs; storm is set once the failure has begun.
 	command *controlplane.Process
 	storm   bool
@@ -76,7 +76,7 @@ func (f *operatorFault) Begin(ctx context.Context) (expectation, error) {
 		return expectation{}, err
 	}
 	f.storm = true
-	return f.weather.Begin(ctx)
+	return f.failure.Begin(ctx)
 }
 
 // start runs the command, and returns as soon as the Leases show that the fleet acts on it. At
@@ -149,7 +149,7 @@ func (s *signals) enough(lease *coordinationv1.Lease) bool {
 func (f *operatorFault) End(ctx context.Context) error {
 	var errs []error
 	if f.storm {
-		errs = append(errs, f.weather.End(ctx))
+		errs = append(errs, f.failure.End(ctx))
 	}
 	if f.command == nil {
 		return errors.Join(errs...)

@@ -45,11 +45,11 @@ type manager struct {
 	// member is its name in the fleet, which another manager may have too.
 	member string
 	// spec describes the next process. usual is its binary unless a fault needs another one.
-	spec    harness.Spec
-	usual   string
-	cp      *controlplane.ControlPlane
-	proxy   *harness.Proxy
-	weather *weather
+	spec     harness.Spec
+	usual    string
+	cp       *controlplane.ControlPlane
+	proxy    *harness.Proxy
+	injector *injector
 
 	mu      sync.Mutex
 	process *harness.Manager
@@ -70,7 +70,7 @@ type managerConfig struct {
 
 // newManager returns a manager that does not run yet.
 func newManager(c managerConfig, name, member string, seed uint64, extra ...string) (*manager, error) {
-	m := &manager{name: name, member: member, cp: c.cp, weather: newWeather(seed), poke: make(chan struct{}, 1)}
+	m := &manager{name: name, member: member, cp: c.cp, injector: newInjector(seed), poke: make(chan struct{}, 1)}
 	m.spec = harness.Spec{Name: name, Flags: append(m.flags(c.opts), extra...), Grace: grace, Kubeconfig: filepath.Join(c.dir, name+".kubeconfig")}
 	if c.opts.target == stockTarget {
 		m.usual = stockName
@@ -80,7 +80,7 @@ func newManager(c managerConfig, name, member string, seed uint64, extra ...stri
 	if m.spec.Port, err = controlplane.FreePort(); err != nil {
 		return nil, err
 	}
-	if m.proxy, err = harness.NewProxy(c.cp, m.weather.between); err != nil {
+	if m.proxy, err = harness.NewProxy(c.cp, m.injector.between); err != nil {
 		return nil, err
 	}
 	return m, m.proxy.WriteKubeconfig(m.spec.Kubeconfig)

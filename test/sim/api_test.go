@@ -40,12 +40,12 @@ type written struct {
 func (a *api) init() { a.written = map[part][]written{} }
 
 // versionAt returns the version of the last write accepted by time t to anything that p covers.
-func (w *world) versionAt(p part, t time.Time) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (sim *simulation) versionAt(p part, t time.Time) int {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
 	last := 0
-	for _, overlapping := range w.overlappingLocked(p) {
-		for _, write := range slices.Backward(w.written[overlapping]) {
+	for _, overlapping := range sim.overlappingLocked(p) {
+		for _, write := range slices.Backward(sim.written[overlapping]) {
 			if !write.at.After(t) {
 				last = max(last, write.version)
 				break
@@ -65,8 +65,8 @@ type wire struct {
 // RoundTrip implements http.RoundTripper. The request is sent when it is called. The server carries
 // it out whether or not the caller waits for the answer.
 func (r *wire) RoundTrip(req *http.Request) (*http.Response, error) {
-	w, p, sent := r.process.world, r.process, time.Now()
-	held := w.judgeSent(p, r.shard, termOf(req))
+	sim, p, sent := r.process.sim, r.process, time.Now()
+	held := sim.judgeSent(p, r.shard, termOf(req))
 	out, back := p.upTo(20*time.Millisecond), p.upTo(20*time.Millisecond)
 	if p.chance(0.02) {
 		out = p.upTo(longestWire)
@@ -76,12 +76,12 @@ func (r *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	lost, refused, mute := p.fails(), p.fails(), p.fails()
 	answers := make(chan int, 1)
-	w.server.Go(func() {
+	sim.server.Go(func() {
 		if lost {
 			return
 		}
 		<-time.After(out)
-		version := w.accept(r.part, written{process: p, claim: held, sent: sent})
+		version := sim.accept(r.part, written{process: p, claim: held, sent: sent})
 		<-time.After(back)
 		if !mute {
 			answers <- version
@@ -125,25 +125,25 @@ func termOf(req *http.Request) int32 {
 }
 
 // accept records a write and returns its version, or 0 if the API server refuses it.
-func (w *world) accept(p part, write written) int {
-	refused := w.enforced && w.admission.refuses(write.process.id())
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (sim *simulation) accept(p part, write written) int {
+	refused := sim.enforced && sim.admission.refuses(write.process.id())
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
 	if refused {
-		w.countLocked(serverRefusals)
+		sim.countLocked(serverRefusals)
 		return 0
 	}
-	w.version++
-	write.version, write.at = w.version, time.Now()
+	sim.version++
+	write.version, write.at = sim.version, time.Now()
 	write.late = write.claim == nil || !write.claim.valid()
-	w.countLocked(writes)
+	sim.countLocked(writes)
 	if write.late {
-		w.countLocked(lateWrites)
+		sim.countLocked(lateWrites)
 	}
-	w.written[p] = append(w.written[p], write)
+	sim.written[p] = append(sim.written[p], write)
 	if took := write.at.Sub(write.sent); took > longestWire {
-		w.failLockedf(wireTime, "a write of %s to %s was accepted %v after it was sent", write.process.name(), p.id, took)
+		sim.failLockedf(wireTime, "a write of %s to %s was accepted %v after it was sent", write.process.name(), p.id, took)
 	}
-	w.judgeAcceptedLocked(p, write)
-	return w.version
+	sim.judgeAcceptedLocked(p, write)
+	return sim.version
 }

@@ -7,7 +7,7 @@ import (
 
 var errKilled = errors.New("the process was killed")
 
-// barrier separates a process from the world. While it is closed, the process is suspended or dead:
+// barrier separates a process from everything else. While it is closed, the process is suspended or dead:
 // nothing passes in either direction, and none of its timers fires.
 type barrier struct {
 	mu      sync.Mutex

@@ -29,7 +29,7 @@ func behindBarrier[T any](c barrierClient, request func() (T, error)) (T, error)
 	if err := c.process.barrier.pass(); err != nil {
 		return none, err
 	}
-	c.process.world.step()
+	c.process.sim.step()
 	value, err := request()
 	if dead := c.process.barrier.pass(); dead != nil {
 		return none, dead
@@ -54,7 +54,7 @@ func (c barrierClient) Create(ctx context.Context, lease *coordinationv1.Lease, 
 
 func (c barrierClient) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
 	return behindBarrier(c, func() (*coordinationv1.Lease, error) {
-		c.process.world.judgeUpdate(c.process, lease)
+		c.process.sim.judgeUpdate(c.process, lease)
 		return c.client.Update(ctx, lease, opts)
 	})
 }

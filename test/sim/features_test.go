@@ -76,22 +76,22 @@ func (f features) String() string {
 }
 
 // configure sets a member's configuration for the seed's features.
-func (w *world) configure(c *fleet.Config, s *seat) {
-	c.Rings, c.Standby, c.ShutdownTimeout = s.rings, w.standby, w.shutdown
-	if w.leaderLocks {
+func (sim *simulation) configure(c *fleet.Config, s *seat) {
+	c.Rings, c.Standby, c.ShutdownTimeout = s.rings, sim.standby, sim.shutdown
+	if sim.leaderLocks {
 		c.LeaderLocks, c.LeaderLockDelay = []string{stockLease}, lockDelay
 	}
-	if w.enforced {
+	if sim.enforced {
 		c.Enforced, c.FenceDelay = func() bool { return true }, fenceDelay
 	}
-	if w.planner {
+	if sim.planner {
 		c.CensusInterval = 6 * time.Second
 		c.Replanning = fleet.Replanning{
 			Interval: replanInterval,
 			Urgent:   math.Inf(1),
 			Limits:   shard.Limits{ShardsPerMember: 1, MostShardsPerMember: 3, Trigger: 1.3, Target: 1.1, MaxRound: 0.5, MinWeight: 20},
 		}
-		if w.urgent() {
+		if sim.urgent() {
 			c.Replanning.Urgent = 0 // the default
 		}
 	}
@@ -103,11 +103,11 @@ func (f features) urgent() bool { return f.planner && f.drift }
 
 // firstPlan returns a plan with n ranges and two groups, and two ranges of another ring if the seed
 // has one.
-func (w *world) firstPlan(n int) shard.Plan {
-	plan := shard.Plan{Generation: 1, Rings: []shard.Ring{w.ringOf("namespaces", n, "job-controller")}}
-	if w.rings {
+func (sim *simulation) firstPlan(n int) shard.Plan {
+	plan := shard.Plan{Generation: 1, Rings: []shard.Ring{sim.ringOf("namespaces", n, "job-controller")}}
+	if sim.rings {
 		plan.Rings = []shard.Ring{
-			w.ringOf("namespaces", n, "cronjob-controller", "job-controller"), w.ringOf("services", 2, "endpointslice-controller", "service-controller"),
+			sim.ringOf("namespaces", n, "cronjob-controller", "job-controller"), sim.ringOf("services", 2, "endpointslice-controller", "service-controller"),
 		}
 	}
 	plan.Rings = append(plan.Rings, shard.Ring{Name: "cluster", Scope: shard.ScopeCluster, Shards: []shard.Shard{
@@ -117,10 +117,10 @@ func (w *world) firstPlan(n int) shard.Plan {
 	return plan
 }
 
-func (w *world) ringOf(name string, n int, controllers ...string) shard.Ring {
+func (sim *simulation) ringOf(name string, n int, controllers ...string) shard.Ring {
 	ranges, err := shard.EqualRanges(n)
 	if err != nil {
-		w.t.Fatal(err)
+		sim.t.Fatal(err)
 	}
 	ring := shard.Ring{Name: name, Scope: shard.ScopeNamespaced, Controllers: controllers}
 	for i, r := range ranges {
@@ -130,11 +130,11 @@ func (w *world) ringOf(name string, n int, controllers ...string) shard.Ring {
 }
 
 // someRings returns the rings that a member serves; nil means all.
-func (w *world) someRings() []string {
-	if !w.rings {
+func (sim *simulation) someRings() []string {
+	if !sim.rings {
 		return nil
 	}
-	return [][]string{nil, {"namespaces", "cluster"}, {"services"}, {"services", "namespaces"}, {"cluster"}}[w.random.IntN(5)]
+	return [][]string{nil, {"namespaces", "cluster"}, {"services"}, {"services", "namespaces"}, {"cluster"}}[sim.random.IntN(5)]
 }
 
 // serves reports whether the process serves a ring.
@@ -143,22 +143,22 @@ func (p *process) serves(ring string) bool {
 }
 
 // populate sets the namespaces' weights, or changes some of them.
-func (w *world) populate() {
+func (sim *simulation) populate() {
 	weights := map[string]int64{}
-	maps.Copy(weights, *w.weights.Load())
+	maps.Copy(weights, *sim.weights.Load())
 	for range 12 {
-		weights[fmt.Sprintf("ns-%d", w.random.IntN(30))] = 1 + w.random.Int64N(100)
+		weights[fmt.Sprintf("ns-%d", sim.random.IntN(30))] = 1 + sim.random.Int64N(100)
 	}
-	w.weights.Store(&weights)
+	sim.weights.Store(&weights)
 }
 
 // Weigh implements fleet.Weigher.
 func (k *work) Weigh() map[string]int64 {
-	if !k.process.world.planner || k.over.Load() {
+	if !k.process.sim.planner || k.over.Load() {
 		return nil
 	}
 	mine := map[string]int64{}
-	for namespace, weight := range *k.process.world.weights.Load() {
+	for namespace, weight := range *k.process.sim.weights.Load() {
 		if k.given.Shard.Range.Contains(shard.Hash(namespace)) {
 			mine[namespace] = weight
 		}
@@ -170,7 +170,7 @@ func (k *work) Weigh() map[string]int64 {
 // speed, no member reports its load, as in an older version.
 func (k *work) Load() (fleet.Load, bool) {
 	weights := k.Weigh()
-	if weights == nil || !k.process.world.drift {
+	if weights == nil || !k.process.sim.drift {
 		return fleet.Load{}, false
 	}
 	load := fleet.Load{Namespaces: weights}

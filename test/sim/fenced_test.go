@@ -29,17 +29,17 @@ type admission struct {
 }
 
 // admit starts the API server's watch, which lags by up to longestMarkLag.
-func (w *world) admit() {
-	a := &admission{client: w.store.Client("apiserver"), ended: make(chan struct{}), leases: map[string]*coordinationv1.Lease{}}
-	w.admission = a
-	if !w.enforced {
+func (sim *simulation) admit() {
+	a := &admission{client: sim.store.Client("apiserver"), ended: make(chan struct{}), leases: map[string]*coordinationv1.Lease{}}
+	sim.admission = a
+	if !sim.enforced {
 		close(a.ended)
 		a.cancel = func() {}
 		return
 	}
-	a.client.LagWatch(upTo(w.random, longestMarkLag))
+	a.client.LagWatch(upTo(sim.random, longestMarkLag))
 	var ctx context.Context
-	ctx, a.cancel = context.WithCancel(w.t.Context())
+	ctx, a.cancel = context.WithCancel(sim.t.Context())
 	go func() {
 		defer close(a.ended)
 		for ctx.Err() == nil {

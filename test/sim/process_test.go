@@ -20,7 +20,7 @@ const unwell = 20 * time.Second
 // process is one start of a member: an incarnation.
 type process struct {
 	*fleet.Member
-	world   *world
+	sim     *simulation
 	seat    *seat
 	rings   []string
 	started time.Time
@@ -31,7 +31,7 @@ type process struct {
 	ended   chan struct{}
 	// unwanted tells the supervisor that the process was ended on purpose.
 	unwanted atomic.Bool
-	// beat is when the last heartbeat started, by the process's clock. Guarded by world.mu.
+	// beat is when the last heartbeat started, by the process's clock. Guarded by sim.mu.
 	beat   time.Time
 	buried sync.Once
 	// credential is what its work writes with, once published.
@@ -48,38 +48,38 @@ type process struct {
 }
 
 // launch starts a process for a seat.
-func (w *world) launch(s *seat) {
+func (sim *simulation) launch(s *seat) {
 	s.start = time.Time{}
 	b := &barrier{}
 	p := &process{
-		world: w, seat: s, barrier: b, ended: make(chan struct{}), client: w.store.Client(s.name), rings: s.rings, started: time.Now(),
-		clock:  &skewedClock{barrier: b, begin: w.begin, rate: s.rate},
-		random: rand.New(rand.NewPCG(w.seed, uint64(1+len(w.all)))), credential: credential{turn: make(chan struct{}, 1)},
+		sim: sim, seat: s, barrier: b, ended: make(chan struct{}), client: sim.store.Client(s.name), rings: s.rings, started: time.Now(),
+		clock:  &skewedClock{barrier: b, begin: sim.begin, rate: s.rate},
+		random: rand.New(rand.NewPCG(sim.seed, uint64(1+len(sim.all)))), credential: credential{turn: make(chan struct{}, 1)},
 	}
-	p.clock.jump(time.Duration(w.random.Int64N(int64(100 * time.Hour))))
+	p.clock.jump(time.Duration(sim.random.Int64N(int64(100 * time.Hour))))
 	p.client.Script(func(string) leasetest.Fault {
 		return leasetest.Fault{Out: p.upTo(20 * time.Millisecond), Back: p.upTo(20 * time.Millisecond)}
 	})
 	config := fleet.Config{
-		Fleet: fleetName, Member: s.name, Plan: w.plan, Leases: barrierClient{p, p.client}, Clock: p.clock,
+		Fleet: fleetName, Member: s.name, Plan: sim.plan, Leases: barrierClient{p, p.client}, Clock: p.clock,
 		Timing: election.DefaultTiming(), RebalanceDelay: rebalanceDelay, HandoffTimeout: handoffTimeout,
-		Build: p.build, Observe: func(e fleet.Event) { w.observe(p, e) }, Exit: func(reason string) { w.exit(p, reason) },
+		Build: p.build, Observe: func(e fleet.Event) { sim.observe(p, e) }, Exit: func(reason string) { sim.exit(p, reason) },
 	}
-	w.configure(&config, s)
-	w.equip(&config, s)
+	sim.configure(&config, s)
+	sim.equip(&config, s)
 	var err error
 	if p.Member, err = fleet.New(config); err != nil {
-		w.t.Fatal(err)
+		sim.t.Fatal(err)
 	}
 	s.process = p
-	w.all = append(w.all, p)
-	w.notef("%s starts, rate %.2f, rings %v", p.name(), s.rate, s.rings)
+	sim.all = append(sim.all, p)
+	sim.notef("%s starts, rate %.2f, rings %v", p.name(), s.rate, s.rings)
 	var ctx context.Context
-	ctx, p.cancel = context.WithCancel(w.t.Context())
+	ctx, p.cancel = context.WithCancel(sim.t.Context())
 	go func() {
 		defer close(p.ended)
 		err := p.Run(ctx)
-		w.notef("%s has ended: %v", p.name(), err)
+		sim.notef("%s has ended: %v", p.name(), err)
 	}()
 }
 
@@ -131,7 +131,7 @@ func (p *process) kill() {
 	p.mu.Lock()
 	p.dead = true
 	p.mu.Unlock()
-	p.world.forget(p)
+	p.sim.forget(p)
 }
 
 // bury ends the goroutines of a dead process, long after its death.
@@ -160,7 +160,7 @@ func (p *process) suspend(d, late time.Duration, frozen bool) {
 func (p *process) resume() {
 	thawed := p.clock.thaw()
 	if thawed {
-		p.world.tally(thaws)
+		p.sim.tally(thaws)
 	}
 	p.touch(thawed)
 	p.barrier.open()

@@ -71,26 +71,26 @@ func TestSim(t *testing.T) {
 // simulate runs one seed in a bubble and watches it from outside, because virtual time does not
 // pass in a livelock. It returns the broken invariant.
 func simulate(t *testing.T, seed uint64, total *totals) (broken invariant) {
-	var current atomic.Pointer[world]
+	var current atomic.Pointer[simulation]
 	watchdog := time.AfterFunc(*realLimit, func() {
-		w := current.Load()
-		w.failf(livelock, "the seed takes more than %v", *realLimit)
-		panic(w.report())
+		sim := current.Load()
+		sim.failf(livelock, "the seed takes more than %v", *realLimit)
+		panic(sim.report())
 	})
 	defer watchdog.Stop()
 	defer func() {
 		if problem := recover(); problem != nil {
-			w := current.Load()
-			w.failf(goroutines, "%v", problem)
-			panic(w.report())
+			sim := current.Load()
+			sim.failf(goroutines, "%v", problem)
+			panic(sim.report())
 		}
 	}()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, seed)
-		current.Store(w)
-		w.run()
-		total.add(w)
-		broken = w.failed
+		sim := newSimulation(t, seed)
+		current.Store(sim)
+		sim.run()
+		total.add(sim)
+		broken = sim.failed
 	})
 	if broken != "" {
 		t.Error(current.Load().report()) // Outside the bubble, so that other seeds can follow.

@@ -81,17 +81,17 @@ type totals struct {
 	slowest time.Duration
 }
 
-func (s *totals) add(w *world) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (s *totals) add(sim *simulation) {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seeds++
-	for k, n := range w.counts {
+	for k, n := range sim.counts {
 		s.counts[k] += n
 	}
-	s.steps = max(s.steps, w.steps)
-	s.slowest = max(s.slowest, w.settled)
+	s.steps = max(s.steps, sim.steps)
+	s.slowest = max(s.slowest, sim.settled)
 }
 
 func (s *totals) String() string {
@@ -150,10 +150,10 @@ func TestFloorsComplain(t *testing.T) {
 }
 
 // countLocked counts one event of a kind.
-func (w *world) countLocked(k kind) { w.counts[k]++ }
+func (sim *simulation) countLocked(k kind) { sim.counts[k]++ }
 
-func (w *world) tally(k kind) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.countLocked(k)
+func (sim *simulation) tally(k kind) {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	sim.countLocked(k)
 }

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Profile writes a CPU profile of every process to dir, for d rounded down to seconds. The files
-// are named after prefix and process. Profiling costs CPU itself: use figures measured during it to
-// find causes, and not to compare.
+// Profile writes a CPU profile of every process to dir, for as long as d, rounded down to seconds.
+// The files are named after prefix and process. Profiling costs CPU itself: figures that were
+// measured meanwhile are for finding causes, and not for comparing.
 func (r *Running) Profile(ctx context.Context, dir, prefix string, d time.Duration) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -25,8 +25,8 @@ const (
 	traceLines = 60
 )
 
-// world is one seed: the Leases, the API server, the members, and the judge.
-type world struct {
+// simulation is one seed: the Leases, the API server, the members, and the judge.
+type simulation struct {
 	features
 	t      *testing.T
 	seed   uint64
@@ -38,7 +38,7 @@ type world struct {
 	// misplanned is set once somebody has written such a plan.
 	misplanned bool
 	names      int        // given to shards of later plans
-	random     *rand.Rand // of the goroutine that runs the world
+	random     *rand.Rand // of the goroutine that runs it
 	seats      []*seat
 	stocks     []*stock
 	all        []*process
@@ -70,139 +70,139 @@ type seat struct {
 	start time.Time
 }
 
-func newWorld(t *testing.T, seed uint64) *world {
-	w := &world{
+func newSimulation(t *testing.T, seed uint64) *simulation {
+	sim := &simulation{
 		t: t, seed: seed, begin: time.Now(), store: leasetest.NewStore(), random: rand.New(rand.NewPCG(seed, 0)),
 	}
-	w.features = newFeatures(w.random)
-	w.versions = someVersions(seed)
-	w.plan = w.firstPlan(2 + w.random.IntN(2))
-	w.judge.init()
-	w.api.init()
-	w.weights.Store(&map[string]int64{})
-	w.latest = w.plan
-	for i := range 3 + w.random.IntN(3) {
-		s := w.newSeat(string(rune('a' + i)))
-		s.start = w.begin.Add(upTo(w.random, 10*time.Second))
+	sim.features = newFeatures(sim.random)
+	sim.versions = someVersions(seed)
+	sim.plan = sim.firstPlan(2 + sim.random.IntN(2))
+	sim.judge.init()
+	sim.api.init()
+	sim.weights.Store(&map[string]int64{})
+	sim.latest = sim.plan
+	for i := range 3 + sim.random.IntN(3) {
+		s := sim.newSeat(string(rune('a' + i)))
+		s.start = sim.begin.Add(upTo(sim.random, 10*time.Second))
 	}
-	w.seats[0].rings = nil // Somebody serves every ring.
-	w.notef("%v", w.features)
-	w.admit()
-	w.install()
-	return w
+	sim.seats[0].rings = nil // Somebody serves every ring.
+	sim.notef("%v", sim.features)
+	sim.admit()
+	sim.install()
+	return sim
 }
 
-func (w *world) newSeat(name string) *seat {
-	s := &seat{name: name, rate: 1, rings: w.someRings()}
-	if w.drift {
+func (sim *simulation) newSeat(name string) *seat {
+	s := &seat{name: name, rate: 1, rings: sim.someRings()}
+	if sim.drift {
 		most := fastest
-		if w.leaderLocks {
+		if sim.leaderLocks {
 			most = fastestWithStock
 		}
-		s.rate = 1 + (most-1)*w.random.Float64()
+		s.rate = 1 + (most-1)*sim.random.Float64()
 	}
-	w.seats = append(w.seats, s)
+	sim.seats = append(sim.seats, s)
 	return s
 }
 
-func (w *world) leaseOf(id shard.ID) string { return leaseapi.ShardLease(fleetName, id) }
+func (sim *simulation) leaseOf(id shard.ID) string { return leaseapi.ShardLease(fleetName, id) }
 
 // run runs the whole seed.
-func (w *world) run() {
-	for range 8 + w.random.IntN(18) {
-		time.Sleep(upTo(w.random, 5*time.Second)) // virtual
-		w.populate()
-		w.tend()
-		w.fault()
-		if w.isOver() {
+func (sim *simulation) run() {
+	for range 8 + sim.random.IntN(18) {
+		time.Sleep(upTo(sim.random, 5*time.Second)) // virtual
+		sim.populate()
+		sim.tend()
+		sim.fault()
+		if sim.isOver() {
 			break
 		}
 	}
-	if w.enforced && !w.isOver() {
-		w.pause()
+	if sim.enforced && !sim.isOver() {
+		sim.pause()
 	}
-	w.settle()
-	w.leave()
+	sim.settle()
+	sim.leave()
 }
 
 // tend starts the processes that are due, as a supervisor would.
-func (w *world) tend() {
+func (sim *simulation) tend() {
 	now := time.Now()
-	for _, s := range w.seats {
+	for _, s := range sim.seats {
 		if p := s.process; p != nil && s.start.IsZero() && p.over() && !p.unwanted.Load() {
-			s.start = now.Add(upTo(w.random, 3*time.Second))
+			s.start = now.Add(upTo(sim.random, 3*time.Second))
 		}
 		if !s.start.IsZero() && !now.Before(s.start) {
-			if s != w.seats[0] && w.random.IntN(5) == 0 {
-				s.rings = w.someRings()
+			if s != sim.seats[0] && sim.random.IntN(5) == 0 {
+				s.rings = sim.someRings()
 			}
-			w.launch(s)
+			sim.launch(s)
 		}
 	}
 }
 
 // isOver reports whether there is a verdict.
-func (w *world) isOver() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.failed != ""
+func (sim *simulation) isOver() bool {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	return sim.failed != ""
 }
 
 // step counts a request. Too many end the process, because the usual cause of a flood never ends
 // the seed.
-func (w *world) step() {
-	w.mu.Lock()
-	w.steps++
-	n := w.steps
-	w.mu.Unlock()
+func (sim *simulation) step() {
+	sim.mu.Lock()
+	sim.steps++
+	n := sim.steps
+	sim.mu.Unlock()
 	if n > maxSteps {
-		w.failf(requests, "more than %d requests for Leases", maxSteps)
-		panic(w.report())
+		sim.failf(requests, "more than %d requests for Leases", maxSteps)
+		panic(sim.report())
 	}
 }
 
 // notef adds a line to the trace.
-func (w *world) notef(format string, args ...any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.noteLockedf(format, args...)
+func (sim *simulation) notef(format string, args ...any) {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	sim.noteLockedf(format, args...)
 }
 
-func (w *world) noteLockedf(format string, args ...any) {
-	if w.failed != "" && *only == 0 {
+func (sim *simulation) noteLockedf(format string, args ...any) {
+	if sim.failed != "" && *only == 0 {
 		return // The trace ends with the verdict.
 	}
-	if len(w.lines) >= 4*traceLines && *only == 0 {
-		w.lines = append(w.lines[:1], w.lines[len(w.lines)-traceLines:]...)
+	if len(sim.lines) >= 4*traceLines && *only == 0 {
+		sim.lines = append(sim.lines[:1], sim.lines[len(sim.lines)-traceLines:]...)
 	}
-	w.lines = append(w.lines, fmt.Sprintf("%9.3f ", time.Since(w.begin).Seconds())+fmt.Sprintf(format, args...))
+	sim.lines = append(sim.lines, fmt.Sprintf("%9.3f ", time.Since(sim.begin).Seconds())+fmt.Sprintf(format, args...))
 }
 
 // failLockedf records a verdict. The first one ends the seed.
-func (w *world) failLockedf(broken invariant, format string, args ...any) {
-	if w.failed != "" {
+func (sim *simulation) failLockedf(broken invariant, format string, args ...any) {
+	if sim.failed != "" {
 		return
 	}
-	w.noteLockedf("FAILED: ["+string(broken)+"] "+format, args...)
-	w.failed = broken
+	sim.noteLockedf("FAILED: ["+string(broken)+"] "+format, args...)
+	sim.failed = broken
 }
 
-func (w *world) failf(broken invariant, format string, args ...any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.failLockedf(broken, format, args...)
+func (sim *simulation) failf(broken invariant, format string, args ...any) {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	sim.failLockedf(broken, format, args...)
 }
 
 // report returns the trace and how to reproduce it.
-func (w *world) report() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	lines := w.lines
+func (sim *simulation) report() string {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	lines := sim.lines
 	if *only == 0 && len(lines) > traceLines {
 		lines = append(lines[:1:1], lines[len(lines)-traceLines:]...)
 	}
 	return fmt.Sprintf("seed %#x: to see it again: go test ./test/sim -run TestSim -seed %#x -repeat 50\n%s",
-		w.seed, w.seed, strings.Join(lines, "\n"))
+		sim.seed, sim.seed, strings.Join(lines, "\n"))
 }
 
 func upTo(random *rand.Rand, d time.Duration) time.Duration {
