@@ -23,8 +23,8 @@ func main() {
 	kubernetes := flag.String("kubernetes", "", "the Kubernetes version in go.mod")
 	platforms := flag.String("platforms", "linux/amd64", "platforms, separated by spaces or commas")
 	ldflags := flag.String("ldflags", "", "flags of the linker")
-	out := flag.String("out", "_output/release", "the folder that is written, and emptied before")
-	twice := flag.Bool("twice", false, "make everything twice, and fail if a byte differs")
+	out := flag.String("out", "_output/release", "the output directory, which is emptied first")
+	twice := flag.Bool("twice", false, "make everything twice, and fail if any byte differs")
 	flag.Parse()
 	if err := release(*version, *kubernetes, *platforms, *ldflags, *out, *twice); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)

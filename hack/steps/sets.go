@@ -36,7 +36,7 @@ func check() []step {
 			tools: []string{"staticcheck"}, commands: []command{staticcheck()}, changed: true,
 		},
 		{
-			name: "unit-short", what: "tests that need nothing but Go, and 100 simulated seeds", long: "half a minute after a change",
+			name: "unit-short", what: "tests that need only Go, and 100 simulated seeds", long: "half a minute after a change",
 			commands: []command{goTest(append([]string{"-short", "-timeout=10m"}, unit...)...)},
 		},
 	}
@@ -49,11 +49,11 @@ func test() []step {
 	return []step{
 		formatStep, modulesStep, vetStep, e2eStep, integrationStep, examplesStep, cloudStep, lintStep,
 		{
-			name: "unit", what: "tests that need nothing but Go, and 2,000 simulated seeds", long: "4 minutes, less where nothing has changed", computes: true,
+			name: "unit", what: "tests that need only Go, and 2,000 simulated seeds", long: "4 minutes, less if nothing has changed", computes: true,
 			commands: []command{goTest(append([]string{"-timeout=30m"}, unit...)...)},
 		},
 		{
-			name: "race", what: "the packages with the most goroutines under the race detector, short", long: "a minute, less where nothing has changed",
+			name: "race", what: "the packages with the most goroutines under the race detector, short", long: "a minute, less if nothing has changed",
 			computes: true, needs: []need{needC}, commands: []command{raceTest("-short")},
 		},
 		plantedStep,
@@ -72,7 +72,7 @@ func test() []step {
 		},
 		demoStep, pageStep,
 		{
-			name: "deploy-short", what: "the image's file system, the static pod beside kubeadm's, and a shadow's rights", long: "some seconds", member: true, light: true,
+			name: "deploy-short", what: "the image's file system, the static pod compared with kubeadm's, and a shadow's rights", long: "some seconds", member: true, light: true,
 			tools:    []string{"kubectl"},
 			commands: []command{fresh("-timeout=10m", "-run=TestDockerfile|TestStaticPodIsKubeadms|TestPauseImage|TestShadowMayOnlyRead", "./test/deploy")},
 		},
@@ -84,11 +84,11 @@ func testAll() []step {
 	return []step{
 		formatStep, modulesStep, vetStep, alertsStep, lintStep,
 		{
-			name: "unit-shuffled", what: "tests that need nothing but Go, in a random order", long: "4 minutes", computes: true,
+			name: "unit-shuffled", what: "tests that need only Go, in random order", long: "4 minutes", computes: true,
 			commands: []command{goTest(append([]string{"-shuffle=on", "-timeout=30m"}, unit...)...)},
 		},
 		{
-			name: "race-shuffled", what: "the packages with the most goroutines under the race detector, in a random order", long: "2 minutes", computes: true,
+			name: "race-shuffled", what: "the packages with the most goroutines under the race detector, in random order", long: "2 minutes", computes: true,
 			needs: []need{needC}, commands: []command{raceTest("-shuffle=on")},
 		},
 		{
@@ -113,7 +113,7 @@ var (
 	formatStep  = step{name: "format", what: "gofmt on every Go file", long: "a second", commands: []command{run("hack/format.sh")}}
 	modulesStep = step{name: "modules", what: "every k8s.io module is aligned with k8s.io/kubernetes", long: "a second", commands: []command{run("hack/verify-modules.sh")}}
 	vetStep     = step{
-		name: "vet", what: "go vet on every package", long: "8 minutes the first time, which compiles most of Kubernetes; seconds after that",
+		name: "vet", what: "go vet on every package", long: "8 minutes the first time, to compile most of Kubernetes; seconds after that",
 		commands: []command{run(append([]string{"go", "vet"}, append(build, "./...")...)...)},
 	}
 	lintStep = step{
@@ -132,7 +132,7 @@ var (
 			fresh("-timeout=20m", "./test/examples")},
 	}
 	plantedStep = step{
-		name: "planted", what: "planted bugs, each to be found (docs/design/planted.md)", long: "2 minutes", computes: true,
+		name: "planted", what: "planted bugs, each of which must be found (docs/design/planted.md)", long: "2 minutes", computes: true,
 		commands: []command{goTest("-count=1", "-timeout=30m", "./test/sim", "-run=TestPlanted", "-planted")},
 	}
 	integrationStep = step{
@@ -141,7 +141,7 @@ var (
 		commands: []command{goTest("-count=1", "-p=3", "-timeout=20m", "./test/integration/...", "./test/controlplane/...")},
 	}
 	garbageStep = step{
-		name: "garbage", what: "300 random graphs of owners, by the garbage collector in parts and by upstream's (ARGS=\"-seed N\" repeats them)", long: "a minute and a half",
+		name: "garbage", what: "300 random owner graphs: the garbage collector in parts compared with upstream's (ARGS=\"-seed N\" repeats them)", long: "a minute and a half",
 		tools: plane, commands: []command{fresh("-timeout=30m", "-v", "-run=TestSameAsStock$", "./test/integration/garbage", "-graphs=300")},
 	}
 	e2eStep = step{
@@ -154,7 +154,7 @@ var (
 	}
 	// One at a time, because the machine is measured first.
 	plantedLiveStep = step{
-		name: "planted-live", what: "planted bugs on a real control plane, convicted by the audit log", long: "3 minutes", tools: plane, member: true,
+		name: "planted-live", what: "planted bugs on a real control plane, found in the audit log", long: "3 minutes", tools: plane, member: true,
 		commands: []command{fresh("-timeout=20m", "-v", "-run=TestPlantedBugsAreConvicted$", "./test/e2e", "-planted")},
 	}
 	minorStep = step{
@@ -166,7 +166,7 @@ var (
 		commands: []command{fresh("-timeout=20m", "-v", "-run=TestCanary$", "./test/e2e", "-canary")},
 	}
 	boundsStep = step{
-		name: "bounds", what: "how long handoffs, a takeover, and moves from stock to the fleet and back take", long: "5 minutes", tools: plane, member: true,
+		name: "bounds", what: "the time of handoffs, a takeover, and moves from stock to the fleet and back", long: "5 minutes", tools: plane, member: true,
 		commands: []command{fresh("-timeout=20m", "-parallel=1", "-run=TestFleet$|TestStockToFleetAndBack$", "./test/e2e", "-strict", "-migrations=4")},
 	}
 	pageStep = step{
@@ -174,7 +174,7 @@ var (
 		commands: []command{fresh("-timeout=20m", "./test/browser")},
 	}
 	demoStep = step{
-		name: "demo", what: "the demo, once through and out", long: "a minute and a half", tools: plane, member: true, light: true,
+		name: "demo", what: "the demo, run once to its end", long: "a minute and a half", tools: plane, member: true, light: true,
 		commands: []command{goRun("./test/demo", "-once")},
 	}
 	conformanceShortStep = step{
@@ -225,12 +225,12 @@ var (
 func more() []step {
 	return []step{
 		{
-			name: "handoffs", what: "over 200 planned handoffs with 5,000 objects; how long shards had no holder", long: "3 minutes", tools: plane, member: true,
+			name: "handoffs", what: "over 200 planned handoffs with 5,000 objects; how long shards were unowned", long: "3 minutes", tools: plane, member: true,
 			commands: []command{fresh("-timeout=20m", "-v", "-run=TestFleet$", "./test/e2e", "-rollouts=5", "-objects=5000", "-strict")},
 		},
 		{
 			// On a busy machine stock loses dependents here, too.
-			name: "graph", what: "deletions that depend on dependents while group garbage changes hands, 20,000 objects, beside stock", long: "15 minutes", tools: plane,
+			name: "graph", what: "deletions that wait for dependents while group garbage changes hands, 20,000 objects, compared with stock", long: "15 minutes", tools: plane,
 			commands: []command{fresh("-timeout=120m", "-v", "-run=TestNothingIsDecidedByAnIncompleteGraph", "./test/integration", "-graph-objects=20000", "-graph-runs=10", "-graph-stock")},
 		},
 		{
@@ -242,36 +242,36 @@ func more() []step {
 			commands: []command{fresh("-timeout=30m", "-v", "-run=TestStockToFleetAndBack$", "./test/e2e", "-migrations=10", "-strict")},
 		},
 		{
-			name: "stop", what: "ten times 'flotilla stop' beside a stock replica, until that writes, and ten times 'flotilla start' (docs/migration.md)", long: "6 minutes", tools: plane, member: true,
+			name: "stop", what: "ten times 'flotilla stop' beside a stock replica, until the replica writes, and 'flotilla start' (docs/migration.md)", long: "6 minutes", tools: plane, member: true,
 			commands: []command{fresh("-timeout=30m", "-v", "-run=TestStopAndStart$", "./test/e2e", "-stops=10", "-default-retry")},
 		},
 		{
-			name: "balance", what: "a real fleet evens out 500 namespaces whose names lie badly", long: "4 minutes", tools: plane, member: true,
+			name: "balance", what: "a real fleet balances 500 namespaces with unevenly spread names", long: "4 minutes", tools: plane, member: true,
 			commands: []command{fresh("-timeout=30m", "-v", "-run=TestBalance$", "./test/e2e", "-balanced=500")},
 		},
 		{
-			name: "garbage-burst", what: "the dependents of one owner in each of 32 namespaces are deleted, by one collector and in parts (docs/design/garbage.md)",
+			name: "garbage-burst", what: "deleting the dependents of one owner in each of 32 namespaces, by one collector and in parts (docs/design/garbage.md)",
 			long: "4 minutes", tools: plane, member: true,
 			commands: []command{fresh("-timeout=60m", "-v", "-run=TestGarbageBurst$", "./test/e2e", "-garbage-dependents=40")},
 		},
 		{
-			name: "hundred", what: "fleets of 3, 10, 30 and 100 members with stub work on a real API server: killed, restarted, cut anew, and what they cost (docs/scale.md; ARGS=\"-members 10\" for one)",
+			name: "hundred", what: "fleets of 3, 10, 30 and 100 members with stub work on a real API server: kills, restarts, a new plan, and their cost (docs/scale.md; ARGS=\"-members 10\" for one)",
 			long: "a quarter of an hour; wants an idle machine", tools: []string{"etcd", "kube-apiserver"}, commands: []command{goRun("./test/scale")},
 		},
 		{
-			name: "healthy", what: "no alert in a rolling restart and a change of plan, with the alerts' own durations", long: "12 minutes", tools: prometheusTools, member: true,
+			name: "healthy", what: "no alert during a rolling restart and a plan change, with the alerts' own durations", long: "12 minutes", tools: prometheusTools, member: true,
 			commands: []command{fresh("-timeout=1h", "-v", "./test/monitoring/live", "-run=TestHealthy$", "-factor=1", "-healthy=10m")},
 		},
 		{
-			name: "cloud", what: "500 Services get load balancers from stock and from fleets, where the cloud limits each client, and where it limits all (docs/cloud.md; ARGS=\"-services 100\" for fewer)",
+			name: "cloud", what: "500 Services get load balancers from stock and from fleets, with a cloud limit per client and one for all (docs/cloud.md; ARGS=\"-services 100\" for fewer)",
 			long: "a quarter of an hour; wants an idle machine", tools: []string{"etcd", "kube-apiserver"}, commands: []command{goRun("./test/cloud/bench")},
 		},
 		{
-			name: "overhead", what: "what metrics, events, journal and status page cost a loaded member in CPU; wants an idle machine", long: "10 minutes", tools: plane, member: true,
+			name: "overhead", what: "what metrics, events, journal and status page cost a loaded member in CPU; needs an idle machine", long: "10 minutes", tools: plane, member: true,
 			commands: []command{run("make", "--no-print-directory", "bin/flotilla-bare"), goRun("./test/bench/overhead")},
 		},
 		{
-			name: "chaos", what: "each fault once under load, then half an hour of them at random (ARGS=\"-seed N\" repeats a schedule)", long: "45 minutes", tools: plane, member: true,
+			name: "chaos", what: "each fault once under load, then half an hour of random ones (ARGS=\"-seed N\" repeats a schedule)", long: "45 minutes", tools: plane, member: true,
 			commands: []command{earlier, chaos("-margin=60s", "-minutes=30")},
 		},
 		{

@@ -22,7 +22,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-var shots = flag.String("shots", "", "folder to write pictures of the page to: docs/img")
+var shots = flag.String("shots", "", "directory for pictures of the page: docs/img")
 
 const (
 	fleetName = "flotilla"

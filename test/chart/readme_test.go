@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write deploy/chart/README.md, to be reviewed as a difference")
+var rewrite = flag.Bool("rewrite", false, "rewrite deploy/chart/README.md; review the diff")
 
 const head = `# The chart flotilla
 

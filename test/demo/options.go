@@ -35,7 +35,7 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	flags.SetOutput(out)
 	flags.BoolVar(&o.once, "once", false, "end after the last step")
-	flags.BoolVar(&o.keep, "keep", false, "leave the working directory with all logs when done")
+	flags.BoolVar(&o.keep, "keep", false, "keep the working directory with all logs")
 	flags.IntVar(&o.nodes, "nodes", 10, "number of simulated nodes, 1 to 100")
 	flags.IntVar(&o.replicas, "replicas", 3, "number of replicas, 2 to 9; one of them is killed")
 	flags.IntVar(&o.shards, "shards", 16, "number of ranges of namespaces")

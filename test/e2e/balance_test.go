@@ -19,7 +19,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-var balanced = flag.Int("balanced", 0, "namespaces ns-0, ns-1, ... that TestBalance creates; 0 leaves it out")
+var balanced = flag.Int("balanced", 0, "number of namespaces ns-0, ns-1, ... in TestBalance; 0 skips the test")
 
 // configMaps is the number in each namespace. The planner ignores an imbalance of less than 100
 // objects.

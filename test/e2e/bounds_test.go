@@ -10,7 +10,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/calibrate"
 )
 
-var strict = flag.Bool("strict", false, "hold handoffs and moves of the leader lock against what is promised, with regard to how slow this machine is")
+var strict = flag.Bool("strict", false, "compare handoffs and moves of the leader lock with what is promised, taking this machine's speed into account")
 
 const (
 	// retryPeriod is the default.

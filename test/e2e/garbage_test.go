@@ -74,7 +74,7 @@ func TestGarbageInParts(t *testing.T) {
 	t.Logf("%d writes, %d objects collected", report.ByVersion+report.ByTime, report.Objects.Collected)
 }
 
-var garbageDependents = flag.Int("garbage-dependents", 0, "dependents of one owner in each of 32 namespaces that TestGarbageBurst deletes; 0 for not at all")
+var garbageDependents = flag.Int("garbage-dependents", 0, "dependents of one owner in each of 32 namespaces that TestGarbageBurst deletes; 0 skips the test")
 
 // TestGarbageBurst measures how long a fleet of four members with default flags takes to collect
 // the dependents of one owner in each of 32 namespaces, with the default plan and with a single

@@ -19,8 +19,8 @@ import (
 )
 
 var (
-	rollouts = flag.Int("rollouts", 1, "rolling restarts that TestFleet makes")
-	objects  = flag.Int("objects", 400, "ConfigMaps that TestFleet fills the caches with")
+	rollouts = flag.Int("rollouts", 1, "number of rolling restarts in TestFleet")
+	objects  = flag.Int("objects", 400, "number of ConfigMaps with which TestFleet fills the caches")
 )
 
 // mostTrips is how many times a shard may move in one rolling restart: away, and back.

@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	migrations   = flag.Int("migrations", 1, "how many times TestStockToFleetAndBack goes from stock to the fleet and back")
+	migrations   = flag.Int("migrations", 1, "how many times TestStockToFleetAndBack moves from stock to the fleet and back")
 	defaultRetry = flag.Bool("default-retry", false, "leave the stock replicas of TestStockToFleetAndBack and TestStopAndStart their default --leader-elect-retry-period")
 )
 

@@ -24,7 +24,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-var minor = flag.Bool("minor", false, "roll a fleet through builds whose catalogues differ, which takes minutes")
+var minor = flag.Bool("minor", false, "roll a fleet through builds with different catalogues, which takes minutes")
 
 // The versions that one binary can imitate, by FLOTILLA_CATALOGUE:
 // pkg/controllers/catalogue/other_on.go.

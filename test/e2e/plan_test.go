@@ -29,7 +29,7 @@ import (
 )
 
 var (
-	replans    = flag.Int("replans", 4, "changes of plan that TestPlanChanges makes")
+	replans    = flag.Int("replans", 4, "number of plan changes in TestPlanChanges")
 	replanSeed = flag.Uint64("replan-seed", 0, "repeat the changes and kills of this seed")
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-var plantedLive = flag.Bool("planted", false, "build a binary with the planted bugs and have the judge convict three of them, which takes minutes")
+var plantedLive = flag.Bool("planted", false, "build a binary with the planted bugs and require that the judge finds three of them, which takes minutes")
 
 // TestPlantedBugsAreConvicted runs fleets of a binary with planted bugs on a control plane, one bug
 // at a time. The judge of the audit log must find what each bug does, and nothing else:

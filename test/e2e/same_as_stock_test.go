@@ -51,7 +51,7 @@ var quick = []string{
 	"--rebalance-delay=1s",
 }
 
-var everySetup = flag.Bool("every-setup", false, "have TestSameAsStock compare a single member, without election and with one shard, too")
+var everySetup = flag.Bool("every-setup", false, "make TestSameAsStock also compare a single member, without election and with one shard")
 
 // TestSameAsStock gives the same input to the stock controller manager and to the fleet, each on
 // its own control plane, and requires that all objects of the two clusters end up the same.

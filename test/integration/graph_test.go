@@ -28,9 +28,9 @@ import (
 )
 
 var (
-	graphObjects = flag.Int("graph-objects", 5000, "ConfigMaps beside those that are deleted, in tests of the garbage collector's graph")
-	graphRuns    = flag.Int("graph-runs", 1, "how often each way of deleting is tried, in tests of the garbage collector's graph")
-	graphStock   = flag.Bool("graph-stock", false, "also say what a stock controller manager makes of the same, in tests of the garbage collector's graph")
+	graphObjects = flag.Int("graph-objects", 5000, "ConfigMaps besides those that are deleted, in tests of the garbage collector's graph")
+	graphRuns    = flag.Int("graph-runs", 1, "how often each deletion policy is tried, in tests of the garbage collector's graph")
+	graphStock   = flag.Bool("graph-stock", false, "also print the result of a stock controller manager, in tests of the garbage collector's graph")
 )
 
 // graphLimits keep client-side rate limits from dominating the time.

@@ -19,7 +19,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
-var seedFlag = flag.Uint64("seed", 0, "seed of the property tests; 0 takes a new one each time")
+var seedFlag = flag.Uint64("seed", 0, "seed of the property tests; 0 for a new one each time")
 
 // newRandom returns a source of random numbers and logs its seed.
 func newRandom(t testing.TB) *rand.Rand {

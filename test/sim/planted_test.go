@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	planted = flag.Bool("planted", false, "build the planted bugs and see each found, which takes minutes")
+	planted = flag.Bool("planted", false, "build the planted bugs and require that each is found, which takes minutes")
 	mistake = flag.String("mistake", "", "make this mistake in a model")
 )
 

@@ -17,10 +17,10 @@ import (
 var (
 	seeds     = flag.Uint64("seeds", 2000, "how many seeds to try")
 	first     = flag.Uint64("first-seed", 1, "the seed to begin with")
-	only      = flag.Uint64("seed", 0, "try this seed alone and print its trace")
+	only      = flag.Uint64("seed", 0, "try only this seed and print its trace")
 	repeat    = flag.Int("repeat", 1, "how often to try each seed")
-	versions  = flag.Bool("versions", false, "three seeds of ten have members of two versions; an operator may then leave a plan that nobody can follow")
-	until     = flag.String("until", "", "go on until a seed fails by this invariant")
+	versions  = flag.Bool("versions", false, "give three of ten seeds members of two versions; an operator may then leave a plan that nobody can follow")
+	until     = flag.String("until", "", "continue until a seed breaks this invariant")
 	realLimit = flag.Duration("real-limit", 5*time.Minute, "how long one seed may take in real time; most take 100 ms")
 )
 

@@ -53,8 +53,8 @@ type point struct {
 var fileName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*$`)
 
 func main() {
-	out := flag.String("out", ".", "folder for the pictures, which must exist")
-	png := flag.Bool("png", false, "write PNG files too, to be looked at")
+	out := flag.String("out", ".", "directory for the pictures, which must exist")
+	png := flag.Bool("png", false, "also write PNG files")
 	flag.Parse()
 	if flag.NArg() != 1 {
 		fmt.Fprintln(os.Stderr, "usage: plot [-out folder] [-png] plots.json")

@@ -50,11 +50,11 @@ func (o options) validate() error {
 func main() {
 	var o options
 	flag.IntVar(&o.rounds, "rounds", 6, "how often each binary does the work")
-	flag.IntVar(&o.namespaces, "namespaces", 20, "namespaces that the work lies in")
-	flag.IntVar(&o.deployments, "deployments", 300, "Deployments that are made, scaled twice and deleted in a round")
+	flag.IntVar(&o.namespaces, "namespaces", 20, "namespaces with the work")
+	flag.IntVar(&o.deployments, "deployments", 300, "Deployments that are created, scaled twice and deleted in a round")
 	flag.DurationVar(&o.scrape, "scrape", 15*time.Second, "how often the instrumented member is scraped")
 	flag.StringVar(&o.bare, "bare", "bin/flotilla-bare", "the binary without instrumentation")
-	flag.StringVar(&o.profile, "profile", "", "a file for a CPU profile of the last instrumented run, which shows where the difference is")
+	flag.StringVar(&o.profile, "profile", "", "a file for a CPU profile of the last instrumented run, which shows where the cost is")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -36,7 +36,7 @@ type fixture struct {
 	*testing.T
 	*sandbox
 	*process
-	deletions *ends
+	deletions *deletionLog
 }
 
 func newFixture(t *testing.T, objects map[id][]edge) *fixture {

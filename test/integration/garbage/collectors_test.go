@@ -78,16 +78,16 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// few limits discovery to the kinds in the graphs. Dozens of informers for unused kinds would take
+// graphKinds limits discovery to the kinds in the graphs. Dozens of informers for unused kinds would take
 // most of the time.
-type few struct {
+type graphKinds struct {
 	discovery.ServerResourcesInterface
-	away *away
+	away *outage
 }
 
-// away makes discovery of custom kinds fail while it is set, as when their API server does not
+// outage makes discovery of custom kinds fail while it is set, as when their API server does not
 // answer.
-type away struct {
+type outage struct {
 	set   atomic.Bool
 	asked atomic.Int64
 }
@@ -96,7 +96,7 @@ var errAway = &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion
 	{Group: customGroup, Version: "v1"}: errors.New("the server is away"),
 }}
 
-func (f few) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
+func (f graphKinds) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
 	groups, lists, err := f.ServerResourcesInterface.ServerGroupsAndResources()
 	if f.away.set.Load() {
 		return groups, withoutCustom(lists), errAway
@@ -108,7 +108,7 @@ func withoutCustom(lists []*metav1.APIResourceList) []*metav1.APIResourceList {
 	return slices.DeleteFunc(lists, func(l *metav1.APIResourceList) bool { return strings.HasPrefix(l.GroupVersion, customGroup+"/") })
 }
 
-func (f few) ServerPreferredResources() ([]*metav1.APIResourceList, error) {
+func (f graphKinds) ServerPreferredResources() ([]*metav1.APIResourceList, error) {
 	lists, err := f.ServerResourcesInterface.ServerPreferredResources()
 	if f.away.set.Load() {
 		f.away.asked.Add(1)
@@ -162,7 +162,7 @@ type process struct {
 func newProcess(t *testing.T, sb *sandbox) *process {
 	t.Helper()
 	discover := sb.client.Discovery()
-	p := &process{T: t, sandbox: sb, discover: discover, scopes: garbage.NewScopes(few{discover, &sb.away}),
+	p := &process{T: t, sandbox: sb, discover: discover, scopes: garbage.NewScopes(graphKinds{discover, &sb.away}),
 		mapper: restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(discover))}
 	if err := p.scopes.Refresh(); err != nil {
 		t.Fatal(err)
@@ -249,7 +249,7 @@ func (p *process) start(part garbage.Part, within shard.Range, wrap func(metadat
 			garbage.Informers(part, p.scopes, told), started)
 	})
 	gc, err := garbage.New(ctx, garbage.Config{
-		Name: "garbage", Client: client, Metadata: wrap(objects), Discovery: few{p.discover, &p.sandbox.away}, Mapper: p.mapper, Graph: graph,
+		Name: "garbage", Client: client, Metadata: wrap(objects), Discovery: graphKinds{p.discover, &p.sandbox.away}, Mapper: p.mapper, Graph: graph,
 		Workers: workers, Period: syncPeriod,
 	})
 	if err != nil {
@@ -283,7 +283,7 @@ func startStock(t *testing.T, sb *sandbox) *collector {
 		defer close(c.ended)
 		var running sync.WaitGroup
 		running.Go(func() { gc.Run(ctx, workers, syncPeriod) })
-		running.Go(func() { gc.Sync(ctx, few{sb.client.Discovery(), &sb.away}, syncPeriod) })
+		running.Go(func() { gc.Sync(ctx, graphKinds{sb.client.Discovery(), &sb.away}, syncPeriod) })
 		running.Wait()
 		all.Shutdown()
 	}()

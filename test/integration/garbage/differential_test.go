@@ -25,11 +25,11 @@ import (
 )
 
 var (
-	graphs  = flag.Int("graphs", 0, "random graphs in TestSameAsStock; 0 leaves it out")
-	seed    = flag.Uint64("seed", 0, "seed of the graphs in TestSameAsStock; 0 for one that differs each time")
-	batches = flag.Int("batches", 3, "parts in which they are made")
+	graphs  = flag.Int("graphs", 0, "number of random graphs in TestSameAsStock; 0 skips the test")
+	seed    = flag.Uint64("seed", 0, "seed of the graphs in TestSameAsStock; 0 for a new one each time")
+	batches = flag.Int("batches", 3, "batches in which the graphs are created")
 	rounds  = flag.Int("rounds", 3, "deletions in each graph")
-	calm    = flag.Bool("calm", false, "leave the collectors of TestSameAsStock running")
+	calm    = flag.Bool("calm", false, "do not disturb the collectors of TestSameAsStock")
 )
 
 // quiet is how long nothing may change before all work counts as done.
@@ -566,15 +566,15 @@ func (f *fleet) disturbOnce() {
 	}
 }
 
-// ends has the versions at which objects were deleted.
-type ends struct {
+// deletionLog has the versions at which objects were deleted.
+type deletionLog struct {
 	mu       sync.Mutex
 	versions map[id]string
 }
 
 // watch records deletions in the fleet's sandbox until the end of the test.
-func (b *pair) watch() *ends {
-	e := &ends{versions: map[id]string{}}
+func (b *pair) watch() *deletionLog {
+	e := &deletionLog{versions: map[id]string{}}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(b.Context()))
 	var watching sync.WaitGroup
 	for _, k := range kinds[:4] {
@@ -613,7 +613,7 @@ func (b *pair) watch() *ends {
 // judgeOrder requires that a dependent that blocks an owner deleted in the foreground is deleted
 // before it. That holds along trees. If a dependent has several owners, upstream may unblock one of
 // them, in case there is a circle.
-func (b *pair) judgeOrder(ops []op, before state, deletions *ends) {
+func (b *pair) judgeOrder(ops []op, before state, deletions *deletionLog) {
 	deletions.mu.Lock()
 	defer deletions.mu.Unlock()
 	for _, op := range ops {

@@ -36,4 +36,4 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-var patience = flag.Duration("patience", 2*time.Minute, "how long to wait for what takes seconds on an idle machine")
+var patience = flag.Duration("patience", 2*time.Minute, "limit of steps that take seconds on an idle machine")

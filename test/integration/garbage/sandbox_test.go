@@ -57,7 +57,7 @@ type api struct {
 	client   kubernetes.Interface
 	dynamic  dynamic.Interface
 	metadata metadata.Interface
-	away     away
+	away     outage
 }
 
 func newAPI(t testing.TB) *api {

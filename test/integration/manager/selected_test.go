@@ -48,7 +48,7 @@ func TestManagerWithASelector(t *testing.T) {
 		var managers, others shards
 		var reconciled, all seen
 		takes := func(s *flotilla.Shard, mgr ctrlmanager.Manager) error {
-			return errors.Join(all.reconciles(s, mgr), mgr.Add(looks{s, mgr, member, &atBegin}))
+			return errors.Join(all.reconciles(s, mgr), mgr.Add(lastWriteLookup{s, mgr, member, &atBegin}))
 		}
 		f, end := begin(t, config, func(f *flotilla.Fleet) {
 			f.Namespaced("picks", buildPicking(&managers, &reconciled, picked))
@@ -104,15 +104,16 @@ func TestManagerWithASelector(t *testing.T) {
 	}
 }
 
-// looks is a runnable that, once it begins, looks for the last write of the shard's previous owner.
-type looks struct {
+// lastWriteLookup is a runnable that, once it begins, looks for the last write of the shard's
+// previous owner.
+type lastWriteLookup struct {
 	shard  *flotilla.Shard
 	mgr    ctrlmanager.Manager
 	member string
 	found  *seen
 }
 
-func (l looks) Start(ctx context.Context) error {
+func (l lastWriteLookup) Start(ctx context.Context) error {
 	at := ctrlclient.ObjectKey{Namespace: owned(l.shard)[0], Name: "beside"}
 	err := l.mgr.GetClient().Get(ctx, at, &corev1.ConfigMap{})
 	l.found.note(l.member+" "+l.shard.String(), fmt.Sprint(err))

@@ -18,8 +18,8 @@ import (
 )
 
 func main() {
-	dir := flag.String("dir", "docs/benchmarks", "folder of the pages, which must exist")
-	plots := flag.String("plots", "", "file for what there is to plot, which hack/tools/plot reads; none if empty")
+	dir := flag.String("dir", "docs/benchmarks", "directory of the pages, which must exist")
+	plots := flag.String("plots", "", "file for the data of the plots, which hack/tools/plot reads; none if empty")
 	flag.Parse()
 	if err := run(*dir, *plots, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "page:", err)
