@@ -30,7 +30,7 @@ type environment struct {
 	random *rand.Rand
 	// plan is the plan in force, first the initial one.
 	plan, first shard.Plan
-	// retired are the Leases of shards that are not in the plan any more.
+	// retired are the Leases of shards that have left the plan.
 	retired map[string]bool
 	cp      *controlplane.ControlPlane
 	client  kubernetes.Interface

@@ -375,7 +375,7 @@ func (g *graph) ownsAbove(owner id) bool {
 // as final.
 const standstill = 4 * quiet
 
-// settle returns the state of both sandboxes once it is the same and no longer changes. If both
+// settle returns the state of both sandboxes once it is the same and stays so. If both
 // stand still and differ only by chance, it restarts all collectors once. Then they must agree.
 func (b *pair) settle(when string, ops []op) state {
 	b.Helper()
