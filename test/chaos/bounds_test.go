@@ -28,14 +28,14 @@ func TestTakeoversAreBounded(t *testing.T) {
 		flags   string
 		want    string
 	}{
-		"in time":              {log: after(late - time.Millisecond), e: killed},
-		"late":                 {log: after(late), e: killed, want: "takeover, from the last renewal: 8.001s, must be at most 8s"},
-		"late, busy machine":   {log: after(late), e: killed, machine: calibrate.Machine{Write: time.Millisecond}},
-		"late, only printed":   {log: after(late), e: killed, flags: "-bounds=false"},
-		"late, for everybody":  {log: after(late), e: expectation{everyone: true, replaced: true}},
-		"given to who died":    {log: released, e: killed, want: "takeover, from the last renewal: 8.001s"},
-		"in no plan meanwhile": {log: released, e: killed, retired: true},
-		"nobody is replaced":   {log: after(late), e: expectation{}},
+		"in time":                  {log: after(late - time.Millisecond), e: killed},
+		"late":                     {log: after(late), e: killed, want: "takeover, from the last renewal: 8.001s, must be at most 8s"},
+		"late, busy machine":       {log: after(late), e: killed, machine: calibrate.Machine{Write: time.Millisecond}},
+		"late, only printed":       {log: after(late), e: killed, flags: "-bounds=false"},
+		"late, for everybody":      {log: after(late), e: expectation{everyone: true, replaced: true}},
+		"given to the dead member": {log: released, e: killed, want: "takeover, from the last renewal: 8.001s"},
+		"temporarily in no plan":   {log: released, e: killed, retired: true},
+		"nobody is replaced":       {log: after(late), e: expectation{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			env := &environment{opts: testOptions(t, strings.Fields(test.flags)...), out: newPrinter(io.Discard), machine: test.machine}

@@ -92,8 +92,8 @@ func TestTamperingExcusesItsShardOnly(t *testing.T) {
 		want bool
 	}{
 		{"its Lease", audit.Violation{Kind: audit.LeaseDeleted, URI: uri, Time: epoch.Add(time.Second)}, true},
-		{"taken from who lives", audit.Violation{Kind: audit.HolderNotEnded, URI: uri, Time: epoch}, true},
-		{"a write of who has ended", audit.Violation{Kind: audit.WriterEnded, Detail: testShard.String(), Time: epoch}, false},
+		{"taken from a live holder", audit.Violation{Kind: audit.HolderNotEnded, URI: uri, Time: epoch}, true},
+		{"a write after the claim ended", audit.Violation{Kind: audit.WriterEnded, Detail: testShard.String(), Time: epoch}, false},
 		{"a write for it", audit.Violation{Kind: audit.NotHolder, Detail: "a_1 for namespaces/00, term 1: no", Time: epoch}, true},
 		{"too late", audit.Violation{Kind: audit.LeaseDeleted, URI: uri, Time: epoch.Add(time.Hour)}, false},
 		{"another shard", audit.Violation{Kind: audit.NotHolder, Detail: "a_1 for namespaces/01, term 1: no", Time: epoch}, false},

@@ -51,10 +51,10 @@
 //   - Where the API server enforces the fence, not even writes of a process whose clock stood still
 //     are excused.
 //
-// At the end, within a bounded time, exactly one member runs each shard, and it is one that the
-// rings allow. Every member can leave within the handoff timeout and the shutdown timeout. Every
-// built instance was run or closed, and no goroutine is left. The totals over all seeds have
-// floors, so a kind of event that stops happening fails as well.
+// At the end, within a bounded time, exactly one member runs each shard, its owner. Every member
+// can leave within the handoff timeout and the shutdown timeout. Every built instance was run or
+// closed, and no goroutine is left. The totals over all seeds have floors, so a kind of event that
+// stops happening fails as well.
 //
 // # What a seed decides
 //

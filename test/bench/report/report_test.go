@@ -194,9 +194,9 @@ func TestCounterparts(t *testing.T) {
 	}{
 		"same gate first": {[]result.Run{work(stock, 1, 10), work(with(stock, true, "default"), 1, 20), work(fourGate, 1, 5)}, fourGate, "stock", 4},
 		"the other gate":  {[]result.Run{work(stock, 1, 10), work(fourGate, 1, 5)}, fourGate, "stock", 2},
-		"equal is held against default": {
+		"equal is compared with default": {
 			[]result.Run{work(stock, 1, 10), work(with(four, false, "equal"), 1, 5)}, with(four, false, "equal"), "stock", 2},
-		"high is held against high alone": {[]result.Run{work(stock, 1, 10), work(with(four, false, "high"), 1, 5)}, with(four, false, "high"), "stock", 0},
+		"high is compared only with high": {[]result.Run{work(stock, 1, 10), work(with(four, false, "high"), 1, 5)}, with(four, false, "high"), "stock", 0},
 		"ceiling of as many":              {[]result.Run{work(ceiling, 1, 1), work(four, 1, 5)}, four, "ceiling", 0},
 		"ceiling at high": {
 			[]result.Run{work(with(ceiling, false, "high"), 1, 4), work(with(four, false, "high"), 1, 5)}, with(four, false, "high"), "ceiling", 0.8},
