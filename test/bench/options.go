@@ -77,7 +77,7 @@ func parse(args []string, output io.Writer) (options, error) {
 		return o, err
 	}
 	if f.NArg() > 0 {
-		return o, fmt.Errorf("arguments %q: there are flags only", f.Args())
+		return o, fmt.Errorf("arguments %q: only flags are allowed", f.Args())
 	}
 	if o.stock == "" {
 		o.stock = "bin/kube-controller-manager"

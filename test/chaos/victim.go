@@ -25,7 +25,7 @@ func (env *environment) loadedVictim(ctx context.Context) (*manager, error) {
 	_, err := env.await(ctx, loadedLimit, "a replica is at work", func(context.Context) error {
 		candidates = slices.DeleteFunc(env.wanted(), func(m *manager) bool { return env.workOf(m) < loadedWrites })
 		if len(candidates) == 0 {
-			return fmt.Errorf("nobody has made %d writes within %d s", loadedWrites, loadedSeconds)
+			return fmt.Errorf("no replica has made %d writes within %d s", loadedWrites, loadedSeconds)
 		}
 		return nil
 	})

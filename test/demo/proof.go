@@ -44,7 +44,7 @@ func faults(report audit.Report, plan shard.Plan, moved []string, killed loss) e
 		id, _ := shardOf(plan, namespace)
 		for _, term := range report.Namespaces[namespace] {
 			if term.Shard != id {
-				errs = append(errs, fmt.Errorf("%s lies in %s, but was written by %s", namespace, id, term.Identity))
+				errs = append(errs, fmt.Errorf("%s is in %s, but was written by %s", namespace, id, term.Identity))
 			}
 		}
 	}

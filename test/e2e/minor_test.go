@@ -212,7 +212,7 @@ func (r *minorRun) finishedGo(t *testing.T, name string) {
 	harness.Eventually(t, harness.Patience, "Jobs that are done are deleted", func(ctx context.Context) error {
 		for _, namespace := range namespaces {
 			if _, err := r.client.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("job %s in %s is there: %w", name, namespace, err)
+				return fmt.Errorf("job %s in %s exists: %w", name, namespace, err)
 			}
 		}
 		return nil

@@ -273,7 +273,7 @@ func (g *graph) run(t *testing.T, policy metav1.DeletionPropagation, collect col
 // they would be collected later.
 func (g *graph) checkOrphans(t *testing.T) (faults []string) {
 	if got, want := g.orphans(t), graphOwners*graphDependents; got != want {
-		faults = append(faults, fmt.Sprintf("of %d dependents of owners that were deleted with orphaning %d are left and refer to nobody", want, got))
+		faults = append(faults, fmt.Sprintf("of %d dependents to be orphaned, %d are left without an owner", want, got))
 	}
 	return faults
 }

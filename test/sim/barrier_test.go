@@ -7,8 +7,8 @@ import (
 
 var errKilled = errors.New("the process was killed")
 
-// barrier separates a process from everything else. While it is closed, the process is suspended or dead:
-// nothing passes in either direction, and none of its timers fires.
+// barrier separates a process from everything else. While it is closed, the process is suspended or
+// dead: nothing passes in either direction, and none of its timers fires.
 type barrier struct {
 	mu      sync.Mutex
 	closed  chan struct{} // nil if open

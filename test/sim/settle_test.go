@@ -168,7 +168,7 @@ func (sim *simulation) unsettledLocked(id shard.ID, live []*process) (invariant,
 	p := works[0].process
 	spare := func(other *process) bool { return other.serves(id.Ring) && !sim.isDrained(other.seat.name) }
 	if sim.isDrained(p.seat.name) && slices.ContainsFunc(live, spare) {
-		return drained, fmt.Sprintf("%s is drained and works on %s, though others are there", p.name(), id)
+		return drained, fmt.Sprintf("%s is drained but works on %s, although there are others", p.name(), id)
 	}
 	valid := 0
 	for _, c := range sim.claims[id] {

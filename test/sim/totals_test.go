@@ -122,7 +122,7 @@ func (s *totals) complaints() []string {
 			least /= 2 // A few seeds vary more.
 		}
 		if s.seeds >= fewest && s.counts[k] < least {
-			complaints = append(complaints, fmt.Sprintf("%d %s in %d seeds, want %d or more: what leads there has stopped working",
+			complaints = append(complaints, fmt.Sprintf("%d %s in %d seeds, want %d or more: the cause of this event has stopped working",
 				s.counts[k], floor.name, s.seeds, least))
 		}
 	}

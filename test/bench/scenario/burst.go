@@ -79,7 +79,7 @@ func burst(ctx context.Context, env *Env) (Outcome, error) {
 			}
 			for _, o := range list.Items {
 				if len(o.OwnerReferences) > 0 {
-					return fmt.Errorf("%s and %d others are there", o.Name, remaining(list))
+					return fmt.Errorf("%s and %d others exist", o.Name, remaining(list))
 				}
 			}
 			return nil

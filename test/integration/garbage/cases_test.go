@@ -85,7 +85,7 @@ func (s *fixture) become(left ...id) {
 		now := s.there()
 		for o := range now {
 			if !slices.Contains(left, o) {
-				return fmt.Errorf("%v is there: %+v", o, now)
+				return fmt.Errorf("%v exists: %+v", o, now)
 			}
 		}
 		if len(now) != len(left) {
@@ -165,9 +165,9 @@ func (s *fixture) outlast(owner id) {
 	if _, err := s.create(s.T.Context(), last, []edge{{owner: owner, fault: never}}); err != nil {
 		s.T.Fatal(err)
 	}
-	harness.Eventually(s.T, *patience, fmt.Sprintf("%v goes", last), func(context.Context) error {
+	harness.Eventually(s.T, *patience, fmt.Sprintf("%v is deleted", last), func(context.Context) error {
 		if _, there := s.there()[last]; there {
-			return fmt.Errorf("%v is there", last)
+			return fmt.Errorf("%v exists", last)
 		}
 		return nil
 	})
@@ -248,7 +248,7 @@ func TestReferencesOfTheOtherPartStay(t *testing.T) {
 			harness.Eventually(t, *patience, "only the owner is deleted", func(context.Context) error {
 				now := s.there()
 				if _, there := now[tc.gone]; there || now[x].owners != tc.left {
-					return fmt.Errorf("there is %+v", now)
+					return fmt.Errorf("the state is %+v", now)
 				}
 				return nil
 			})
@@ -267,7 +267,7 @@ func TestUnblockedReferencesStay(t *testing.T) {
 	defer s.ofRange(everything()).stop()
 	harness.Eventually(t, *patience, "the range deletes what is in the circle", func(context.Context) error {
 		if now := s.there(); !now[x].dying {
-			return fmt.Errorf("there is %+v", now)
+			return fmt.Errorf("the state is %+v", now)
 		}
 		return nil
 	})
@@ -277,7 +277,7 @@ func TestUnblockedReferencesStay(t *testing.T) {
 	defer s.ofCluster().stop()
 	harness.Eventually(t, *patience, "nothing but the test holds it", func(context.Context) error {
 		if now := s.there(); now[x].finalizers != held {
-			return fmt.Errorf("there is %+v", now)
+			return fmt.Errorf("the state is %+v", now)
 		}
 		return nil
 	})
@@ -325,7 +325,7 @@ func TestKindsThatGo(t *testing.T) {
 	harness.Eventually(t, *patience, "both collectors know all objects", func(context.Context) error {
 		for o := range garbage {
 			if now, is := s.there()[o]; is {
-				return fmt.Errorf("%v is there: %+v", o, now)
+				return fmt.Errorf("%v exists: %+v", o, now)
 			}
 		}
 		return nil

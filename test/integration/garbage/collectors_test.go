@@ -78,8 +78,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// graphKinds limits discovery to the kinds in the graphs. Dozens of informers for unused kinds would take
-// most of the time.
+// graphKinds limits discovery to the kinds in the graphs. Dozens of informers for unused kinds
+// would take most of the time.
 type graphKinds struct {
 	discovery.ServerResourcesInterface
 	away *outage

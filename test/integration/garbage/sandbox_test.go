@@ -361,7 +361,7 @@ func differences(want, got state) (diff []string) {
 	}
 	for o, g := range got {
 		if _, ok := want[o]; !ok {
-			diff = append(diff, fmt.Sprintf("%v is there, stock deletes it: %+v", o, g))
+			diff = append(diff, fmt.Sprintf("%v exists, stock deletes it: %+v", o, g))
 		}
 	}
 	slices.Sort(diff)

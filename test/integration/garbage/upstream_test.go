@@ -111,9 +111,9 @@ func (s *fixture) finalize(o id, finalizers ...string) {
 // something else.
 func (s *fixture) are(want state) {
 	s.T.Helper()
-	harness.Eventually(s.T, *patience, fmt.Sprintf("there is %+v", want), func(context.Context) error {
+	harness.Eventually(s.T, *patience, fmt.Sprintf("the state is %+v", want), func(context.Context) error {
 		if now := s.there(); !maps.Equal(now, want) {
-			return fmt.Errorf("there is %+v", now)
+			return fmt.Errorf("the state is %+v", now)
 		}
 		return nil
 	})
@@ -150,7 +150,7 @@ func (s *fixture) busy() {
 		now := s.there()
 		for _, o := range made {
 			if _, there := now[o]; there {
-				return fmt.Errorf("%v is there", o)
+				return fmt.Errorf("%v exists", o)
 			}
 		}
 		return nil
@@ -401,7 +401,7 @@ func TestOwnersThatAreSeenLate(t *testing.T) {
 		want := state{k: {}, x: {owners: "ClusterRole/k"}, y: {owners: "ClusterRole/k"}}
 		harness.Eventually(s.T, *patience, "objects without owners are deleted", func(context.Context) error {
 			if now := s.there(); !maps.Equal(now, want) {
-				return fmt.Errorf("there is %+v", now)
+				return fmt.Errorf("the state is %+v", now)
 			}
 			return nil
 		})
@@ -513,7 +513,7 @@ func TestKindThatCannotBeRead(t *testing.T) {
 		harness.Eventually(s.T, *patience, "all other garbage is deleted", func(ctx context.Context) error {
 			now, err := s.state(ctx, kinds[:4])
 			if err != nil || len(now) > 0 {
-				return fmt.Errorf("there is %+v (%v)", now, err)
+				return fmt.Errorf("the state is %+v (%v)", now, err)
 			}
 			return nil
 		})
@@ -560,7 +560,7 @@ func TestNamespaceGoesMeanwhile(t *testing.T) {
 		s.drop(n, foreground)
 		harness.Eventually(s.T, *patience, "only held objects are left", func(context.Context) error {
 			if now := s.there(); !now[last].dying {
-				return fmt.Errorf("there is %+v", now)
+				return fmt.Errorf("the state is %+v", now)
 			}
 			return nil
 		})
@@ -573,7 +573,7 @@ func TestNamespaceGoesMeanwhile(t *testing.T) {
 		harness.Eventually(s.T, *patience, "the namespace has only held objects, and elsewhere the right ones are left", func(context.Context) error {
 			now := s.there()
 			if _, there := now[kept]; there || now[elsewhere] != (object{}) || !now[last].dying {
-				return fmt.Errorf("there is %+v", now)
+				return fmt.Errorf("the state is %+v", now)
 			}
 			for o := range now {
 				if o.space == 0 && o != last && !now[o].dying {
@@ -644,7 +644,7 @@ func TestHandoffInForeground(t *testing.T) {
 		}
 		harness.Eventually(s.T, *patience, "it waits", func(context.Context) error {
 			if now := s.there(); !maps.Equal(now, waiting) {
-				return fmt.Errorf("there is %+v", now)
+				return fmt.Errorf("the state is %+v", now)
 			}
 			return nil
 		})
