@@ -58,7 +58,7 @@ func TestFlagsAtFault(t *testing.T) {
 		{[]string{"-out", there}, []string{"-out", "exists", "-append"}},
 		{[]string{"-out", there, "-append"}, nil},
 		{[]string{"-rounds", "0", "-gate", "maybe"}, []string{"-rounds", "-gate"}},
-		{[]string{"basic"}, []string{`"basic"`, "flags only"}},
+		{[]string{"basic"}, []string{`"basic"`, "only flags"}},
 	} {
 		_, err := parse(append(valid(t), tc.args...), io.Discard)
 		if err == nil != (len(tc.want) == 0) {

@@ -105,7 +105,7 @@ func TestAnotherDivisionLeavesTraces(t *testing.T) {
 		t.Errorf("the plan's own: %v", err)
 	}
 	err = strayLeases(leasesOf(other), plan, nil)
-	if err == nil || !strings.Contains(err.Error(), "flotilla-namespaces-04 is of no shard") || !strings.Contains(err.Error(), "flotilla-namespaces-01 covers") {
+	if err == nil || !strings.Contains(err.Error(), "flotilla-namespaces-04 belongs to no shard") || !strings.Contains(err.Error(), "flotilla-namespaces-01 covers") {
 		t.Errorf("another's: %v", err)
 	}
 	if err := samePlan(plan, plan); err != nil {
