@@ -26,7 +26,7 @@ const (
 
 // TestFencedByAPIServer suspends a member for longer than its Leases last and resumes it in the
 // middle of a burst of work. According to the audit log, each credential was on the member's Lease
-// before it was used, the dead member was fenced before others ran its shards, and nothing that it
+// before it was used. The dead member was fenced before others ran its shards, and nothing that it
 // sent later was accepted.
 func TestFencedByAPIServer(t *testing.T) {
 	t.Parallel()

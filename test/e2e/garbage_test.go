@@ -77,7 +77,7 @@ func TestGarbageInParts(t *testing.T) {
 var garbageDependents = flag.Int("garbage-dependents", 0, "dependents of one owner in each of 32 namespaces that TestGarbageBurst deletes; 0 skips the test")
 
 // TestGarbageBurst measures how long a fleet of four members with default flags takes to collect
-// the dependents of one owner in each of 32 namespaces, with the default plan and with a single
+// the dependents of one owner in each of 32 namespaces. It compares the default plan with a single
 // garbage collector.
 func TestGarbageBurst(t *testing.T) {
 	if *garbageDependents == 0 {

@@ -84,9 +84,8 @@ func lasts(rate float64) time.Duration {
 }
 
 // judgeFreshLocked checks that prepared work has seen all earlier writes made under claims that
-// were valid. It must also have seen late writes of earlier holders, if they arrived before the
-// cache was filled or compared with the current state, or if the cache trusts what those holders
-// left.
+// were valid. Late writes of earlier holders count if they arrived before the cache was filled or
+// compared with the current state. They also count if the cache trusts what those holders left.
 func (sim *simulation) judgeFreshLocked(k *work, seen int) {
 	for _, overlapping := range sim.overlappingLocked(k.part) {
 		if overlapping.id != k.part.id && sim.excusedLocked(k.part) {
@@ -162,8 +161,8 @@ func (sim *simulation) judgeWriteBesideLocked(p part, write written, k *work) {
 }
 
 // misledLocked reports whether the write is from a process whose clock stood still, so that it
-// believes its claim is valid, and nothing kept it out because somebody has spoilt the Leases that
-// say whom to fence.
+// believes its claim is valid. Nothing kept the write out because somebody has spoilt the Leases
+// that say whom to fence.
 func (sim *simulation) misledLocked(write written, parts ...part) bool {
 	return write.process.wasFrozen() && slices.ContainsFunc(parts, func(p part) bool { return sim.spoiltLocked(p, write) })
 }

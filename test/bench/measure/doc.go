@@ -1,7 +1,7 @@
 // Package measure reads what processes on this machine use: CPU and memory from /proc, the live
-// heap from pprof's text, metrics in Prometheus' text format with quantiles of their histograms,
-// bytes on the wire from a counting proxy, and watches and writes of Leases from the API server's
-// audit log.
+// heap from pprof's text, and metrics in Prometheus' text format with quantiles of their
+// histograms. A counting proxy gives bytes on the wire, and the API server's audit log watches and
+// writes of Leases.
 //
 // Everything that reads text is a pure function of the text. It needs Linux because of /proc.
 //
