@@ -23,8 +23,8 @@ func main() {
 	kubernetes := flag.String("kubernetes", "", "the Kubernetes version in go.mod")
 	platforms := flag.String("platforms", "linux/amd64", "platforms, separated by spaces or commas")
 	ldflags := flag.String("ldflags", "", "flags of the linker")
-	out := flag.String("out", "_output/release", "the folder that is written, and emptied before")
-	twice := flag.Bool("twice", false, "make everything twice, and fail if a byte differs")
+	out := flag.String("out", "_output/release", "the output directory, which is emptied first")
+	twice := flag.Bool("twice", false, "make everything twice, and fail if any byte differs")
 	flag.Parse()
 	if err := release(*version, *kubernetes, *platforms, *ldflags, *out, *twice); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
@@ -93,7 +93,7 @@ func build(version, platforms, ldflags string) (map[string][]byte, error) {
 	return bundle.Release(in)
 }
 
-// commitTime is SOURCE_DATE_EPOCH, or when the commit was made.
+// commitTime returns SOURCE_DATE_EPOCH, or the time of the commit.
 func commitTime() (time.Time, error) {
 	text := os.Getenv("SOURCE_DATE_EPOCH")
 	if text == "" {
@@ -126,7 +126,7 @@ func compile(goos, goarch, ldflags string) ([]byte, error) {
 	return os.ReadFile(filepath.Join(dir, "flotilla"))
 }
 
-// imageRoot has the image's own script lay out its file system.
+// imageRoot runs the image's own script to lay out its file system.
 func imageRoot(binary []byte) ([]bundle.File, error) {
 	dir, err := os.MkdirTemp("", "release")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // changed returns the packages with a Go file that differs from upstream's branch, or from the last
-// commit where there is no such branch. Files that git does not know yet count too.
+// commit if there is no such branch. Untracked files count too.
 func changed(ctx context.Context, root string) ([]string, error) {
 	base := "HEAD"
 	if out, err := git(ctx, root, "merge-base", "HEAD", "@{upstream}"); err == nil {
@@ -38,8 +38,8 @@ func changed(ctx context.Context, root string) ([]string, error) {
 	return packages, nil
 }
 
-// isPackage reports whether a folder has Go files, and is of the root's module and for the go
-// command to see.
+// isPackage reports whether a directory has Go files and is a package of the root's module to the
+// go command.
 func isPackage(root, folder string) bool {
 	for dir := folder; dir != "."; dir = path.Dir(dir) {
 		if _, err := os.Stat(filepath.Join(root, dir, "go.mod")); err == nil || path.Base(dir) == "testdata" {

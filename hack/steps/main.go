@@ -55,7 +55,7 @@ func do(ctx context.Context, args []string, out io.Writer) int {
 	return 0
 }
 
-// sets are what has a target of its own in the Makefile.
+// sets are the sets of steps with their own targets in the Makefile.
 var sets = map[string]func() []step{"check": check, "test": test, "test-all": testAll}
 
 // choose returns the steps of a set, or those of these names.

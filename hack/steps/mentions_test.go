@@ -41,7 +41,7 @@ func TestMentions(t *testing.T) {
 	}
 }
 
-// mentions also returns how many there are.
+// mentions returns the number of mentions, and the complaints.
 func mentions(text, makefile string) (int, []string) {
 	var targets, complaints []string
 	for _, match := range target.FindAllStringSubmatch(makefile, -1) {
@@ -65,7 +65,7 @@ func mentions(text, makefile string) (int, []string) {
 	return found, complaints
 }
 
-// texts returns the project's files, but for data and for this one.
+// texts returns the project's files, except data and this file.
 func texts(t *testing.T) []string {
 	t.Helper()
 	names := []string{"README.md", "CONTRIBUTING.md", "Makefile", ".ci/run", ".github/workflows/release.yaml"}
@@ -114,7 +114,7 @@ func TestMentionsComplain(t *testing.T) {
 	}
 }
 
-// TestHelpFitsAScreen counts what `make help` prints: targets, and groups with a blank line above
+// TestHelpFitsAScreen counts the lines of `make help`: targets, and groups with a blank line above
 // each.
 func TestHelpFitsAScreen(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "Makefile"))

@@ -15,13 +15,13 @@ type need int
 const (
 	// needC is a C compiler with the C library's headers, for the race detector.
 	needC need = iota
-	// needRoots is the right to start processes in a root directory of their own.
+	// needRoots is the right to start processes with another root directory.
 	needRoots
-	// needNodes is what it takes to run nodes with containers.
+	// needNodes is what running nodes with containers takes.
 	needNodes
 )
 
-// missing returns why a need is not met, empty if it is.
+// missing returns why a need is not met; empty if it is.
 func missing(ctx context.Context, n need) string {
 	switch n {
 	case needC:
@@ -41,7 +41,7 @@ func noC(ctx context.Context) string {
 	}
 	defer os.RemoveAll(dir)
 	source := filepath.Join(dir, "try.c")
-	// A compiler without the C library's headers is of no use either.
+	// A compiler without the C library's headers does not suffice.
 	if err := os.WriteFile(source, []byte("#include <stdlib.h>\n#include <pthread.h>\nint main(void) { return 0; }\n"), 0o600); err != nil {
 		return err.Error()
 	}
@@ -67,7 +67,7 @@ func noRoots(ctx context.Context) string {
 	return "no namespaces: it takes Linux, and root or user namespaces that may chroot (unshare --user --map-root-user chroot / true)"
 }
 
-// noNodes is about what test/kubeadm and hack/node-packages.sh need.
+// noNodes checks what test/kubeadm and hack/node-packages.sh need.
 func noNodes(ctx context.Context) string {
 	if runtime.GOOS != "linux" || os.Getuid() != 0 {
 		return "no root on Linux: nodes mount file systems and make network interfaces, in namespaces of their own"

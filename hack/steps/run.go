@@ -17,19 +17,19 @@ import (
 	"time"
 )
 
-// logs is where what the steps print is kept.
+// logs is the directory of the steps' output.
 const logs = "_output/steps"
 
 // runner runs steps in the module's root.
 type runner struct {
 	root string
-	// strict counts what was skipped as failed.
+	// strict counts skips as failures.
 	strict bool
 	screen io.Writer
-	// silent leaves what a step prints to its log, unless it fails.
+	// silent sends a step's output only to its log, unless the step fails.
 	silent bool
 	now    func() time.Time
-	// missing returns why the machine does not meet a need, empty if it does.
+	// missing returns why the machine does not meet a need; empty if it does.
 	missing func(context.Context, need) string
 }
 
@@ -49,17 +49,17 @@ type result struct {
 	// why it was skipped or not even run.
 	why  string
 	took time.Duration
-	// cpu is the processor time of its commands and of what they started and waited for.
+	// cpu is the CPU time of its commands and of the children that they waited for.
 	cpu time.Duration
-	// skips are the tests that were skipped, and why.
+	// skips are the skipped tests, with reasons.
 	skips []skip
-	// tests are those that ran, the slowest first and no more than anybody wants to know of.
+	// tests are the slowest tests that ran, the slowest first.
 	tests []timed
 }
 
-// run runs the steps one after another, with what they need built before the first that needs it,
-// and reports how each ended. Of consecutive steps that may mix, up to two waiting steps run at a
-// time, and computing steps beside them at a low priority. Light steps run wherever a lane is free.
+// run runs the steps in order, builds what they need before the first that needs it, and returns
+// how each ended. Of consecutive steps that may mix, up to two waiting steps run at a time, and
+// computing steps beside them at a low priority. Light steps run wherever a lane is free.
 func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 	r.screen = &shared{to: r.screen}
 	// Quick steps that run nothing built come first in every set, and do not wait for ten minutes
@@ -94,12 +94,12 @@ func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 	return results
 }
 
-// waitingLanes is how many steps that wait run at a time.
+// waitingLanes is how many waiting steps run at a time.
 const waitingLanes = 2
 
-// together runs the steps in lanes: two for waiting steps and one for computing steps. A lane that
-// has nothing left takes the next light step. A single step, or a row without a waiting one, needs
-// no second lane.
+// together runs the steps in lanes: two for waiting steps and one for computing steps. A lane
+// without steps of its own takes the next light step. A single step, or a row without a waiting
+// one, needs no second lane.
 func (r runner) together(steps []step, results []result, one func(runner, step) result) {
 	waits, computes := func(s step) bool { return s.waits }, func(s step) bool { return s.computes }
 	if !slices.ContainsFunc(steps, waits) || len(steps) == 1 {
@@ -139,8 +139,8 @@ type row struct {
 	taken []bool
 }
 
-// next takes the next step of a lane's own, or if there is none the next light one, and returns its
-// index; -1 when nothing is left for the lane.
+// next takes the lane's next own step or, if there is none, the next light one, and returns its
+// index; -1 if nothing is left for the lane.
 func (r *row) next(own func(step) bool) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,7 +155,7 @@ func (r *row) next(own func(step) bool) int {
 	return -1
 }
 
-// shared is a writer for steps beside each other.
+// shared is a writer for concurrent steps.
 type shared struct {
 	mu sync.Mutex
 	to io.Writer
@@ -277,7 +277,7 @@ func (r runner) logged(ctx context.Context, s step) (seen, error) {
 func (r runner) command(ctx context.Context, c command, log io.Writer) (seen, error) {
 	process := exec.CommandContext(ctx, c.args[0], c.args[1:]...)
 	process.Dir, process.Env = r.root, append(os.Environ(), c.env...)
-	// An interrupted test must have the time to stop what it has started.
+	// An interrupted test needs time to stop what it has started.
 	process.Cancel = func() error { return process.Process.Signal(os.Interrupt) }
 	process.WaitDelay = time.Minute
 	fmt.Fprintf(log, "$ %s\n", strings.Join(append(slices.Clone(c.env), c.args...), " "))
@@ -296,7 +296,7 @@ func (r runner) command(ctx context.Context, c command, log io.Writer) (seen, er
 	return tests.seen, named(c, err)
 }
 
-// cpu is 0 for a process that did not start.
+// cpu returns 0 for a process that did not start.
 func cpu(process *exec.Cmd) time.Duration {
 	if process.ProcessState == nil {
 		return 0

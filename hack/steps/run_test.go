@@ -25,8 +25,8 @@ func TestLacks(t *testing.T) { t.Run("browser", func(t *testing.T) { t.Skip("no 
 func TestFlag(t *testing.T)  { t.Skip("left out: takes minutes, make long RUN=planted") }
 `
 
-// plant returns a runner in a folder with the planted tests, where only the race detector's needs
-// are not met, and what it shows.
+// plant returns a runner in a directory with the planted tests, and its screen. Only the race
+// detector's needs are not met.
 func plant(t *testing.T) (runner, *bytes.Buffer) {
 	t.Helper()
 	root := t.TempDir()
@@ -49,7 +49,7 @@ func plant(t *testing.T) (runner, *bytes.Buffer) {
 	}, screen
 }
 
-// builds leaves a test out with -short that builds test binaries of its own.
+// builds skips a test that builds test binaries, with -short.
 func builds(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -67,8 +67,8 @@ func states(results []result) map[string]state {
 	return got
 }
 
-// TestFailedAndSkippedSteps plants a step that fails and one that cannot run here: the others go
-// on, the table says all of it, with what was skipped last, and the whole has failed.
+// TestFailedAndSkippedSteps plants a step that fails and one that cannot run here: the others still
+// run, the table has everything, skips last, and the whole run has failed.
 func TestFailedAndSkippedSteps(t *testing.T) {
 	r, screen := plant(t)
 	steps := []step{
@@ -79,7 +79,7 @@ func TestFailedAndSkippedSteps(t *testing.T) {
 	results := r.run(t.Context(), steps, nil)
 	var text strings.Builder
 	if table(&text, "set", results, 2*time.Second) {
-		t.Error("a set with a failed step is well")
+		t.Error("a set with a failed step counts as passed")
 	}
 	want := `STEP  RESULT   TIME  CPU  
 good  passed   1 s   0 s  
@@ -104,7 +104,8 @@ race  SKIPPED  0 s   0 s  no C compiler
 	}
 }
 
-// TestProcessorTime: it includes that of processes that a step's commands start, and adds up.
+// TestProcessorTime checks that CPU time includes processes that a step's commands start, and adds
+// up.
 func TestProcessorTime(t *testing.T) {
 	r, _ := plant(t)
 	busy := run("sh", "-c", "sh -c 'i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done'; true")
@@ -118,8 +119,8 @@ func TestProcessorTime(t *testing.T) {
 	}
 }
 
-// TestStrict: what was skipped for want of something has failed, whether it is a step or a test in
-// one.
+// TestStrict checks that a skip because of an unmet need counts as failed, whether it is a step or
+// a test in one.
 func TestStrict(t *testing.T) {
 	builds(t)
 	wants := func(run string) step {
@@ -153,8 +154,7 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-// TestScreenAndLogOfTests: the screen shows what failed and nothing of what passed; the log has
-// both.
+// TestScreenAndLogOfTests checks that the screen shows only failures, and the log everything.
 func TestScreenAndLogOfTests(t *testing.T) {
 	builds(t)
 	r, screen := plant(t)
@@ -184,8 +184,8 @@ func TestScreenAndLogOfTests(t *testing.T) {
 	}
 }
 
-// TestBesideAStepThatWaits: what only computes, or asks little, runs while a step waits, and other
-// steps do not. The one that waits fails, which is in the table at its place.
+// TestBesideAStepThatWaits checks that computing and light steps run beside a waiting one, and
+// other steps do not. The waiting step fails, and has its place in the table.
 func TestBesideAStepThatWaits(t *testing.T) {
 	r, screen := plant(t)
 	r.now = time.Now
@@ -213,28 +213,28 @@ func TestBesideAStepThatWaits(t *testing.T) {
 		}
 	}
 	if at := strings.Index(screen.String(), "==> alerts: FAILED"); at > strings.Index(screen.String(), "==> e2e: ") {
-		t.Errorf("another step has not waited:\n%s", screen)
+		t.Errorf("another step did not wait:\n%s", screen)
 	}
 	for name, want := range map[string]string{"alerts": "waited", "page": "light at " + string(nice)} {
 		if log, err := os.ReadFile(filepath.Join(r.root, logs, name+".log")); err != nil || !strings.Contains(string(log), want) {
 			t.Errorf("the log of %s: %q, %v; want in it %q", name, log, err, want)
 		}
 	}
-	// What it has printed is shown once it has failed, in one piece.
+	// Its output is shown once it has failed, in one piece.
 	if !strings.Contains(screen.String(), "waited\n==> alerts: FAILED") {
 		t.Errorf("the screen:\n%s", screen)
 	}
 }
 
-// TestTwoStepsWaitAtATime: a third one that waits begins when one of the two has ended, and what
-// fits runs beside all of them. A step of another kind comes after all of these.
+// TestTwoStepsWaitAtATime checks that a third waiting step begins when one of two has ended, and
+// that fitting steps run beside all of them. A step of another kind comes after all of these.
 func TestTwoStepsWaitAtATime(t *testing.T) {
 	r, screen := plant(t)
 	r.now = time.Now
-	// What waits for a file that never comes is interrupted.
+	// A wait for a file that never comes is interrupted.
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	// not has a while in which the file would be seen.
+	// not waits for a while in which the file would appear.
 	not := func(file string) string {
 		return fmt.Sprintf("i=0; while [ ! -e %[1]s ] && [ $i -lt 50000 ]; do i=$((i+1)); done; [ ! -e %[1]s ]", file)
 	}
@@ -254,12 +254,12 @@ func TestTwoStepsWaitAtATime(t *testing.T) {
 		}
 	}
 	if strings.Contains(screen.String(), "waited") {
-		t.Errorf("a step that ran beside others and passed shows what it printed:\n%s", screen)
+		t.Errorf("the screen has the output of a step that ran beside others and passed:\n%s", screen)
 	}
 }
 
-// TestLightStepsFillTheFreeLane: once no step that waits is left, light ones run while others
-// compute; once nothing is left to compute, they run while another one waits.
+// TestLightStepsFillTheFreeLane checks that light steps run beside computing ones once no waiting
+// step is left, and beside a waiting one once nothing is left to compute.
 func TestLightStepsFillTheFreeLane(t *testing.T) {
 	for name, steps := range map[string][]step{
 		"computing is longer": {
@@ -286,7 +286,7 @@ func TestLightStepsFillTheFreeLane(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, screen := plant(t)
 			r.now = time.Now
-			// What waits for a file that never comes is interrupted.
+			// A wait for a file that never comes is interrupted.
 			ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
 			defer stop()
 			for i, result := range r.run(ctx, steps, nil) {
@@ -298,8 +298,8 @@ func TestLightStepsFillTheFreeLane(t *testing.T) {
 	}
 }
 
-// TestSlowestTests: the table has the ten slowest tests of all steps, the slowest first, and no
-// subtests.
+// TestSlowestTests checks that the table has the ten slowest tests of all steps, the slowest first,
+// and no subtests.
 func TestSlowestTests(t *testing.T) {
 	var results []result
 	for i, name := range []string{"unit", "e2e"} {
@@ -334,8 +334,7 @@ The slowest tests:
 	}
 }
 
-// TestCachedTestsAreNotTimed: what took long in an earlier run, and did not run in this one, is not
-// among the slowest.
+// TestCachedTestsAreNotTimed checks that tests with cached results are not among the slowest.
 func TestCachedTestsAreNotTimed(t *testing.T) {
 	tests := newTests(io.Discard, io.Discard)
 	for _, line := range []string{
@@ -356,7 +355,7 @@ func TestCachedTestsAreNotTimed(t *testing.T) {
 	}
 }
 
-// TestCodeThatDoesNotCompile is shown, and fails.
+// TestCodeThatDoesNotCompile checks that a compile error is shown, and fails.
 func TestCodeThatDoesNotCompile(t *testing.T) {
 	builds(t)
 	r, screen := plant(t)
@@ -369,8 +368,8 @@ func TestCodeThatDoesNotCompile(t *testing.T) {
 	}
 }
 
-// TestNothingRunsAgainstOldBinaries: what needs a tool that could not be built is not run, and has
-// failed; the rest runs.
+// TestNothingRunsAgainstOldBinaries checks that a step whose tool could not be built does not run
+// and counts as failed; the others run.
 func TestNothingRunsAgainstOldBinaries(t *testing.T) {
 	r, screen := plant(t)
 	if err := os.Mkdir(filepath.Join(r.root, "hack"), 0o755); err != nil {
@@ -394,7 +393,8 @@ func TestNothingRunsAgainstOldBinaries(t *testing.T) {
 	}
 }
 
-// TestChangedLeavesTheStepAlone: the packages that have changed are given to one run of the step.
+// TestChangedLeavesTheStepAlone checks that the changed packages are given to one run of the step
+// only.
 func TestChangedLeavesTheStepAlone(t *testing.T) {
 	r, screen := plant(t)
 	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"commit", "-q", "--allow-empty", "-m", "one"}} {
@@ -415,8 +415,7 @@ func TestChangedLeavesTheStepAlone(t *testing.T) {
 	}
 }
 
-// TestChanged finds packages with files that git has not seen, that are not committed, and that
-// upstream does not have.
+// TestChanged finds packages with files that are untracked, not committed, or not in upstream.
 func TestChanged(t *testing.T) {
 	root := t.TempDir()
 	write := func(names ...string) {

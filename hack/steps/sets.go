@@ -16,14 +16,14 @@ var unit = []string{
 	"./test/scale/...", "./test/sim/...",
 }
 
-// racy are the packages with the most goroutines. pkg/shard itself is pure functions without one,
+// racy are the packages with the most goroutines. pkg/shard itself is pure functions without any,
 // and would take minutes under the detector.
 var racy = []string{"./pkg/election", "./pkg/election/leaderlock", "./pkg/election/request", "./pkg/informer", "./pkg/fleet", "./pkg/flotilla", "./pkg/manager"}
 
-// plane is what it takes to start a control plane.
+// plane is what a control plane needs.
 var plane = []string{"etcd", "kube-apiserver", "kube-scheduler", "kubectl", "kube-controller-manager", "kwok"}
 
-// fleets are how many tests of e2e run at a time: three of them take little more than a core, for
+// fleets limits how many tests of e2e run at a time. Three take little more than a core, because
 // they wait for Leases to expire.
 var fleets = fmt.Sprintf("-parallel=%d", max(3, runtime.NumCPU()))
 
@@ -36,24 +36,24 @@ func check() []step {
 			tools: []string{"staticcheck"}, commands: []command{staticcheck()}, changed: true,
 		},
 		{
-			name: "unit-short", what: "tests that need nothing but Go, and 100 simulated seeds", long: "half a minute after a change",
+			name: "unit-short", what: "tests that need only Go, and 100 simulated seeds", long: "half a minute after a change",
 			commands: []command{goTest(append([]string{"-short", "-timeout=10m"}, unit...)...)},
 		},
 	}
 }
 
-// test is what a release must not break. What needs a control plane waits for Leases and kubelets
-// most of the time: two such steps run at a time, with what only computes beside them, and the
-// light steps where there is time, the longest of them first.
+// test is what a release must not break. Steps with a control plane mostly wait for Leases and
+// kubelets. So two such steps run at a time, with computing steps beside them, and light steps
+// where there is time, the longest of them first.
 func test() []step {
 	return []step{
 		formatStep, modulesStep, vetStep, e2eStep, integrationStep, examplesStep, cloudStep, lintStep,
 		{
-			name: "unit", what: "tests that need nothing but Go, and 2,000 simulated seeds", long: "4 minutes, less where nothing has changed", computes: true,
+			name: "unit", what: "tests that need only Go, and 2,000 simulated seeds", long: "4 minutes, less if nothing has changed", computes: true,
 			commands: []command{goTest(append([]string{"-timeout=30m"}, unit...)...)},
 		},
 		{
-			name: "race", what: "the packages with the most goroutines under the race detector, short", long: "a minute, less where nothing has changed",
+			name: "race", what: "the packages with the most goroutines under the race detector, short", long: "a minute, less if nothing has changed",
 			computes: true, needs: []need{needC}, commands: []command{raceTest("-short")},
 		},
 		plantedStep,
@@ -72,7 +72,7 @@ func test() []step {
 		},
 		demoStep, pageStep,
 		{
-			name: "deploy-short", what: "the image's file system, the static pod beside kubeadm's, and a shadow's rights", long: "some seconds", member: true, light: true,
+			name: "deploy-short", what: "the image's file system, the static pod compared with kubeadm's, and a shadow's rights", long: "some seconds", member: true, light: true,
 			tools:    []string{"kubectl"},
 			commands: []command{fresh("-timeout=10m", "-run=TestDockerfile|TestStaticPodIsKubeadms|TestPauseImage|TestShadowMayOnlyRead", "./test/deploy")},
 		},
@@ -86,11 +86,11 @@ func testAll() []step {
 		formatStep, modulesStep, vetStep,
 		kubeadmStep, alertsStep, lintStep,
 		{
-			name: "unit-shuffled", what: "tests that need nothing but Go, in a random order", long: "4 minutes", computes: true,
+			name: "unit-shuffled", what: "tests that need only Go, in random order", long: "4 minutes", computes: true,
 			commands: []command{goTest(append([]string{"-shuffle=on", "-timeout=30m"}, unit...)...)},
 		},
 		{
-			name: "race-shuffled", what: "the packages with the most goroutines under the race detector, in a random order", long: "2 minutes", computes: true,
+			name: "race-shuffled", what: "the packages with the most goroutines under the race detector, in random order", long: "2 minutes", computes: true,
 			needs: []need{needC}, commands: []command{raceTest("-shuffle=on")},
 		},
 		{
@@ -115,7 +115,7 @@ var (
 	formatStep  = step{name: "format", what: "gofmt on every Go file", long: "a second", commands: []command{run("hack/format.sh")}}
 	modulesStep = step{name: "modules", what: "every k8s.io module is aligned with k8s.io/kubernetes", long: "a second", commands: []command{run("hack/verify-modules.sh")}}
 	vetStep     = step{
-		name: "vet", what: "go vet on every package", long: "8 minutes the first time, which compiles most of Kubernetes; seconds after that",
+		name: "vet", what: "go vet on every package", long: "8 minutes the first time, to compile most of Kubernetes; seconds after that",
 		commands: []command{run(append([]string{"go", "vet"}, append(build, "./...")...)...)},
 	}
 	lintStep = step{
@@ -134,17 +134,16 @@ var (
 			fresh("-timeout=20m", "./test/examples")},
 	}
 	plantedStep = step{
-		name: "planted", what: "planted bugs, each to be found (docs/design/planted.md)", long: "2 minutes", computes: true,
+		name: "planted", what: "planted bugs, each of which must be found (docs/design/planted.md)", long: "2 minutes", computes: true,
 		commands: []command{goTest("-count=1", "-timeout=30m", "./test/sim", "-run=TestPlanted", "-planted")},
 	}
 	integrationStep = step{
 		name: "integration", what: "tests against a real etcd and API server", long: "3 minutes", tools: plane, waits: true,
-		// Two of the packages take most of the time, and wait most of it; the others run beside
-		// them.
+		// Two of the packages take most of the time, and mostly wait; the others run beside them.
 		commands: []command{goTest("-count=1", "-p=3", "-timeout=20m", "./test/integration/...", "./test/controlplane/...")},
 	}
 	garbageStep = step{
-		name: "garbage", what: "300 random graphs of owners, by the garbage collector in parts and by upstream's (ARGS=\"-seed N\" repeats them)", long: "a minute and a half",
+		name: "garbage", what: "300 random owner graphs: the garbage collector in parts compared with upstream's (ARGS=\"-seed N\" repeats them)", long: "a minute and a half",
 		tools: plane, commands: []command{fresh("-timeout=30m", "-v", "-run=TestSameAsStock$", "./test/integration/garbage", "-graphs=300")},
 	}
 	e2eStep = step{
@@ -155,9 +154,9 @@ var (
 		name: "e2e-all", what: "the same, with every setup that must be the same as stock", long: "6 minutes", tools: plane, member: true, waits: true,
 		commands: []command{fresh("-timeout=30m", fleets, "./test/e2e/...", "-every-setup")},
 	}
-	// One at a time, since the machine is measured first.
+	// One at a time, because the machine is measured first.
 	plantedLiveStep = step{
-		name: "planted-live", what: "planted bugs on a real control plane, convicted by the audit log", long: "3 minutes", tools: plane, member: true,
+		name: "planted-live", what: "planted bugs on a real control plane, found in the audit log", long: "3 minutes", tools: plane, member: true,
 		commands: []command{fresh("-timeout=20m", "-v", "-run=TestPlantedBugsAreConvicted$", "./test/e2e", "-planted")},
 	}
 	minorStep = step{
@@ -169,7 +168,7 @@ var (
 		commands: []command{fresh("-timeout=20m", "-v", "-run=TestCanary$", "./test/e2e", "-canary")},
 	}
 	boundsStep = step{
-		name: "bounds", what: "how long handoffs, a takeover, and moves from stock to the fleet and back take", long: "5 minutes", tools: plane, member: true,
+		name: "bounds", what: "the time of handoffs, a takeover, and moves from stock to the fleet and back", long: "5 minutes", tools: plane, member: true,
 		commands: []command{fresh("-timeout=20m", "-parallel=1", "-run=TestFleet$|TestStockToFleetAndBack$", "./test/e2e", "-strict", "-migrations=4")},
 	}
 	pageStep = step{
@@ -177,7 +176,7 @@ var (
 		commands: []command{fresh("-timeout=20m", "./test/browser")},
 	}
 	demoStep = step{
-		name: "demo", what: "the demo, once through and out", long: "a minute and a half", tools: plane, member: true, light: true,
+		name: "demo", what: "the demo, run once to its end", long: "a minute and a half", tools: plane, member: true, light: true,
 		commands: []command{goRun("./test/demo", "-once")},
 	}
 	conformanceShortStep = step{
@@ -224,16 +223,16 @@ var (
 	conformanceTools = append([]string{"e2e.test", "ginkgo"}, plane...)
 )
 
-// more are what takes long and is in no set. Figures that the design pages quote come from them.
+// more are long steps that are in no set. The design pages quote their figures.
 func more() []step {
 	return []step{
 		{
-			name: "handoffs", what: "over 200 planned handoffs with 5,000 objects; how long shards had no holder", long: "3 minutes", tools: plane, member: true,
+			name: "handoffs", what: "over 200 planned handoffs with 5,000 objects; how long shards were unowned", long: "3 minutes", tools: plane, member: true,
 			commands: []command{fresh("-timeout=20m", "-v", "-run=TestFleet$", "./test/e2e", "-rollouts=5", "-objects=5000", "-strict")},
 		},
 		{
 			// On a busy machine stock loses dependents here, too.
-			name: "graph", what: "deletions that depend on dependents while group garbage changes hands, 20,000 objects, beside stock", long: "15 minutes", tools: plane,
+			name: "graph", what: "deletions that wait for dependents while group garbage changes hands, 20,000 objects, compared with stock", long: "15 minutes", tools: plane,
 			commands: []command{fresh("-timeout=120m", "-v", "-run=TestNothingIsDecidedByAnIncompleteGraph", "./test/integration", "-graph-objects=20000", "-graph-runs=10", "-graph-stock")},
 		},
 		{
@@ -245,36 +244,36 @@ func more() []step {
 			commands: []command{fresh("-timeout=30m", "-v", "-run=TestStockToFleetAndBack$", "./test/e2e", "-migrations=10", "-strict")},
 		},
 		{
-			name: "stop", what: "ten times 'flotilla stop' beside a stock replica, until that writes, and ten times 'flotilla start' (docs/migration.md)", long: "6 minutes", tools: plane, member: true,
+			name: "stop", what: "ten times 'flotilla stop' beside a stock replica, until the replica writes, and 'flotilla start' (docs/migration.md)", long: "6 minutes", tools: plane, member: true,
 			commands: []command{fresh("-timeout=30m", "-v", "-run=TestStopAndStart$", "./test/e2e", "-stops=10", "-default-retry")},
 		},
 		{
-			name: "balance", what: "a real fleet evens out 500 namespaces whose names lie badly", long: "4 minutes", tools: plane, member: true,
+			name: "balance", what: "a real fleet balances 500 namespaces with unevenly spread names", long: "4 minutes", tools: plane, member: true,
 			commands: []command{fresh("-timeout=30m", "-v", "-run=TestBalance$", "./test/e2e", "-balanced=500")},
 		},
 		{
-			name: "garbage-burst", what: "the dependents of one owner in each of 32 namespaces are deleted, by one collector and in parts (docs/design/garbage.md)",
+			name: "garbage-burst", what: "deleting the dependents of one owner in each of 32 namespaces, by one collector and in parts (docs/design/garbage.md)",
 			long: "4 minutes", tools: plane, member: true,
 			commands: []command{fresh("-timeout=60m", "-v", "-run=TestGarbageBurst$", "./test/e2e", "-garbage-dependents=40")},
 		},
 		{
-			name: "hundred", what: "fleets of 3, 10, 30 and 100 members with stub work on a real API server: killed, restarted, cut anew, and what they cost (docs/scale.md; ARGS=\"-members 10\" for one)",
+			name: "hundred", what: "fleets of 3, 10, 30 and 100 members with stub work on a real API server: kills, restarts, a new plan, and their cost (docs/scale.md; ARGS=\"-members 10\" for one)",
 			long: "a quarter of an hour; wants an idle machine", tools: []string{"etcd", "kube-apiserver"}, commands: []command{goRun("./test/scale")},
 		},
 		{
-			name: "healthy", what: "no alert in a rolling restart and a change of plan, with the alerts' own durations", long: "12 minutes", tools: prometheusTools, member: true,
+			name: "healthy", what: "no alert during a rolling restart and a plan change, with the alerts' own durations", long: "12 minutes", tools: prometheusTools, member: true,
 			commands: []command{fresh("-timeout=1h", "-v", "./test/monitoring/live", "-run=TestHealthy$", "-factor=1", "-healthy=10m")},
 		},
 		{
-			name: "cloud", what: "500 Services get load balancers from stock and from fleets, where the cloud limits each client, and where it limits all (docs/cloud.md; ARGS=\"-services 100\" for fewer)",
+			name: "cloud", what: "500 Services get load balancers from stock and from fleets, with a cloud limit per client and one for all (docs/cloud.md; ARGS=\"-services 100\" for fewer)",
 			long: "a quarter of an hour; wants an idle machine", tools: []string{"etcd", "kube-apiserver"}, commands: []command{goRun("./test/cloud/bench")},
 		},
 		{
-			name: "overhead", what: "what metrics, events, journal and status page cost a loaded member in CPU; wants an idle machine", long: "10 minutes", tools: plane, member: true,
+			name: "overhead", what: "what metrics, events, journal and status page cost a loaded member in CPU; needs an idle machine", long: "10 minutes", tools: plane, member: true,
 			commands: []command{run("make", "--no-print-directory", "bin/flotilla-bare"), goRun("./test/bench/overhead")},
 		},
 		{
-			name: "chaos", what: "each fault once under load, then half an hour of them at random (ARGS=\"-seed N\" repeats a schedule)", long: "45 minutes", tools: plane, member: true,
+			name: "chaos", what: "each fault once under load, then half an hour of random ones (ARGS=\"-seed N\" repeats a schedule)", long: "45 minutes", tools: plane, member: true,
 			commands: []command{earlier, chaos("-margin=60s", "-minutes=30")},
 		},
 		{
@@ -288,25 +287,24 @@ func more() []step {
 	}
 }
 
-// earlier builds the flotilla of another version that the fault versions wants.
+// earlier builds the flotilla of another version for the fault versions.
 var earlier = run("make", "--no-print-directory", "earlier")
 
-// chaos has the timings of Leases that are flotilla's defaults, not the tool's own, which need an
-// idle machine.
+// chaos uses flotilla's default Lease timings; the tool's own need an idle machine.
 func chaos(flags ...string) command {
 	return goRun("./test/chaos", append([]string{"-lease-duration=15s", "-renew-deadline=10s", "-retry-period=2s"}, flags...)...)
 }
 
-// busyChaos has much patience as well: it must hold on a machine that is busy with something else
-// too.
+// busyChaos also has long limits, because it must pass on a machine that is busy with something
+// else.
 func busyChaos(faults string) command {
 	return chaos("-load=5", "-faults="+faults, "-least-rate=5", "-margin=60s", "-bounds=false")
 }
 
-// staticcheckBinary is seen from an example's folder.
+// staticcheckBinary is relative to an example's directory.
 const staticcheckBinary = "../../bin/staticcheck"
 
-// example runs a command in an example's folder, which is a module of its own.
+// example runs a command in the directory of an example, which is its own module.
 func example(name string, args ...string) command {
 	return command{env: []string{"GOFLAGS=" + buildFlags()}, args: append([]string{"env", "-C", "examples/" + name}, args...)}
 }
@@ -319,7 +317,7 @@ func staticcheck(packages ...string) command {
 	return command{env: []string{"GOFLAGS=" + buildFlags()}, args: append([]string{"bin/staticcheck"}, packages...)}
 }
 
-// buildFlags are the GOFLAGS of what compiles by itself.
+// buildFlags returns the GOFLAGS of commands that compile by themselves.
 func buildFlags() string {
 	return strings.TrimSpace(os.Getenv("GOFLAGS") + " " + strings.Join(build, " "))
 }

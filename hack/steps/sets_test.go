@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// root is the module's directory, seen from this package's.
+// root is the module's directory, relative to this package's.
 const root = "../.."
 
-// TestEveryTestIsRun finds the package whose tests `make test` or `make test-all` overlooks.
+// TestEveryTestIsRun finds a package whose tests `make test` or `make test-all` overlooks.
 func TestEveryTestIsRun(t *testing.T) {
 	for name, steps := range map[string][]step{"test": test(), "test-all": testAll()} {
 		var patterns []string
@@ -35,7 +35,7 @@ func TestEveryTestIsRun(t *testing.T) {
 	}
 }
 
-// TestPatternsMatch finds what is to be tested and does not exist, which the go command takes for
+// TestPatternsMatch finds patterns of packages that do not exist, which the go command reports as
 // an error.
 func TestPatternsMatch(t *testing.T) {
 	folders := testFolders(t)
@@ -55,7 +55,7 @@ func matches(pattern, folder string) bool {
 	return "./"+folder == tree || all && strings.HasPrefix("./"+folder, tree+"/")
 }
 
-// testFolders returns the folders with tests of the root's module.
+// testFolders returns the directories with tests of the root's module.
 func testFolders(t *testing.T) []string {
 	t.Helper()
 	var folders []string
@@ -83,14 +83,15 @@ func testFolders(t *testing.T) []string {
 	return folders
 }
 
-// TestSetsAreSound: a set has each name once, and a name means the same in every set.
+// TestSetsAreSound checks that a set has each name once, and that a name means the same in every
+// set.
 func TestSetsAreSound(t *testing.T) {
 	means := map[string]string{}
 	for _, steps := range [][]step{check(), test(), testAll(), more()} {
 		var names []string
 		for _, s := range steps {
 			if slices.Contains(names, s.name) || s.name == toolsName || s.name == binaryName || s.name == "help" {
-				t.Errorf("%s is there twice", s.name)
+				t.Errorf("%s is listed twice", s.name)
 			}
 			names = append(names, s.name)
 			if len(s.commands) == 0 || s.what == "" || s.long == "" {
@@ -104,7 +105,7 @@ func TestSetsAreSound(t *testing.T) {
 	}
 }
 
-// TestUnknownSteps: an unknown name says which there are.
+// TestUnknownSteps checks that an unknown name is answered with the known ones.
 func TestUnknownSteps(t *testing.T) {
 	var out bytes.Buffer
 	if code := do(t.Context(), []string{"e2e", "handofs"}, &out); code != 2 || !strings.Contains(out.String(), `there is no step "handofs"; there are: alerts balance bench-short bounds canary chaos`) {

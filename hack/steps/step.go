@@ -11,34 +11,32 @@ type step struct {
 	name string
 	// what it does, and how long that takes on two cores: printed before it runs.
 	what, long string
-	// needs are what the machine must have; without it, the step is skipped.
+	// needs are what the machine must have; without them the step is skipped.
 	needs []need
 	// tools are binaries of hack/build-tools.sh, built before the first step.
 	tools []string
-	// member says that the step runs bin/flotilla.
+	// member is set if the step runs bin/flotilla.
 	member bool
-	// waits says that the step mostly waits, and shares nothing with a step beside it, neither
-	// folders nor ports: another waiting step runs beside it, and steps that fit.
+	// waits is set if the step mostly waits, and shares neither directories nor ports with a step
+	// beside it. Another waiting step, and fitting steps, may run beside it.
 	waits bool
-	// computes says that the step needs nothing but the processor. It gets out of the way of a step
-	// beside it.
+	// computes is set if the step only needs CPU. It gives way to a step beside it.
 	computes bool
-	// light says that the step asks little of the processor, and shares nothing with a step beside
-	// it: neither folders nor ports. It runs beside steps that wait or compute, and beside another
-	// light one.
+	// light is set if the step needs little CPU, and shares neither directories nor ports with a
+	// step beside it. It runs beside steps that wait or compute, and beside another light one.
 	light bool
-	// changed has the last command get the packages that have changed, and leaves the step out if
-	// there are none.
+	// changed appends the changed packages to the last command, and leaves the step out if there
+	// are none.
 	changed bool
-	// commands run one after another, until one fails.
+	// commands run in order, until one fails.
 	commands []command
 }
 
 // command is a process that a step starts in the module's root.
 type command struct {
-	env  []string // beside the environment
+	env  []string // in addition to the environment
 	args []string
-	// tests says that it is a `go test`, whose events are read.
+	// tests is set for a `go test`, whose events are read.
 	tests bool
 }
 
@@ -48,13 +46,12 @@ var build = []string{"-trimpath", "-buildvcs=false"}
 
 func run(args ...string) command { return command{args: args} }
 
-// goTest has no vet of its own: vet is a step, which covers every package.
+// goTest does not vet: vet is a step, which covers every package.
 func goTest(args ...string) command {
 	return command{tests: true, args: slices.Concat([]string{"go", "test", "-json"}, build, []string{"-vet=off"}, args)}
 }
 
-// fresh is goTest for tests whose result the go command must not remember, because they start
-// processes.
+// fresh is goTest without cached results, for tests that start processes.
 func fresh(args ...string) command { return goTest(append([]string{"-count=1", "-p=1"}, args...)...) }
 
 func goRun(folder string, args ...string) command {
@@ -69,7 +66,7 @@ func (c command) with(env ...string) command {
 // fits reports whether the step may run beside one that waits.
 func (s step) fits() bool { return s.computes || s.light }
 
-// mixes reports whether the step may run while another one does.
+// mixes reports whether the step may run beside another.
 func (s step) mixes() bool { return s.waits || s.fits() }
 
 // low returns the step with a low priority.
@@ -81,7 +78,7 @@ func (s step) low() step {
 	return s
 }
 
-// with returns the step whose last command has more arguments.
+// with returns the step with more arguments for its last command.
 func (s step) with(args []string) step {
 	s.commands = slices.Clone(s.commands)
 	last := &s.commands[len(s.commands)-1]

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// table writes steps, times, processor times and results, the slowest tests, what was skipped last,
-// and returns whether all is well.
+// table writes steps, times, CPU times and results, then the slowest tests and the skips, and
+// reports whether all is well.
 func table(w io.Writer, name string, results []result, total time.Duration) bool {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "STEP\tRESULT\tTIME\tCPU\t")
@@ -44,7 +44,7 @@ func of(results []result, want state) []result {
 	return slices.DeleteFunc(slices.Clone(results), func(r result) bool { return r.state != want })
 }
 
-// slow lists the slowest tests that took a second at least.
+// slow lists the slowest tests that took at least a second.
 func slow(w io.Writer, results []result) {
 	var tests []timed
 	for _, r := range results {

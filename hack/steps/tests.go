@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// long is how long a test takes whose end is worth a line of its own.
+// long is how long a test takes whose end gets its own line.
 const long = 10 * time.Second
 
 // skip is a test that was skipped.
@@ -33,7 +33,7 @@ type timed struct {
 // mostTimed is how many of the slowest tests the table has.
 const mostTimed = 10
 
-// seen is what is known of commands that have ended, and of their tests by the events of `go test`.
+// seen is the result of commands that have ended, and of their tests by the events of `go test`.
 type seen struct {
 	cpu   time.Duration
 	skips []skip
@@ -59,15 +59,15 @@ type event struct {
 	Elapsed                                   float64
 }
 
-// tests reads the events of `go test -json`. It shows what `go test` without -v would, and when
-// slow tests have passed.
+// tests reads the events of `go test -json`. It shows what `go test` without -v would, and the slow
+// tests that have passed.
 type tests struct {
 	screen, log io.Writer
 	rest        []byte // of a line
-	// outputs are of tests, by package and name, and of packages.
+	// outputs are the outputs of tests, by package and name, and of packages.
 	outputs map[string]*bytes.Buffer
-	// times are the tests of each package that has not ended, cached the packages whose tests did
-	// not run: the go command repeats what they printed, and how long they took then.
+	// times has the tests of each package that has not ended. cached has the packages whose tests
+	// did not run: the go command repeats their output, and their earlier times.
 	times  map[string][]timed
 	cached map[string]bool
 	seen
@@ -126,7 +126,7 @@ func (t *tests) line(line []byte) {
 
 func (t *tests) output(key string, e event) {
 	if e.Test == "" {
-		// The package's own: its verdict, and what it printed by itself.
+		// The package's own: its verdict and output.
 		if strings.HasPrefix(e.Output, "ok ") && strings.Contains(e.Output, "\t(cached)") {
 			t.cached[e.Package] = true
 		}
@@ -141,8 +141,8 @@ func (t *tests) output(key string, e event) {
 	t.outputs[key].WriteString(e.Output)
 }
 
-// timed records how long a test took, until its package has ended. That of a test within another
-// one is within the other's.
+// timed records how long a test took, until its package has ended. A test's time includes its
+// subtests.
 func (t *tests) timed(e event) {
 	switch {
 	case e.Test == "":
@@ -178,11 +178,10 @@ func (t *tests) skipped(key string, e event) {
 
 const module = "github.com/flotilla-kube/flotilla/"
 
-// name is the test's, with its package.
+// name returns the test's name with its package.
 func (e event) name() string { return strings.TrimPrefix(e.Package, module) + " " + e.Test }
 
-// isOutermost reports whether the event is of a test, and not of one within another or of a
-// package.
+// isOutermost reports whether the event is of a test, and not of a subtest or a package.
 func (e event) isOutermost() bool { return e.Test != "" && !strings.Contains(e.Test, "/") }
 
 // reason returns what a test said when it skipped itself: " file_test.go:12: reason", before "---
@@ -204,8 +203,8 @@ func (t *tests) reason(key string) string {
 	return why
 }
 
-// failed shows what the test printed. A test that the process did not survive has no other end than
-// its package's.
+// failed shows what the test printed. If a test crashes the process, only its package's end is
+// reported.
 func (t *tests) failed(key string, e event) {
 	if e.Test != "" {
 		t.show(key)

@@ -33,7 +33,7 @@ type bench struct {
 
 // benchmark makes all runs, and returns an error if one failed.
 func benchmark(ctx context.Context, o options) error {
-	log.SetLogger(klog.Background()) // of envtest, which says so if there is none
+	log.SetLogger(klog.Background()) // for envtest, which complains without one
 	b := &bench{options: o, empty: map[string]footprint{}, recorded: map[string]recording{}}
 	if err := b.open(ctx); err != nil {
 		return err
@@ -73,7 +73,7 @@ func benchmark(ctx context.Context, o options) error {
 	return nil
 }
 
-// open begins the file, or reads the one that is there.
+// open begins the file, or reads the existing one.
 func (b *bench) open(ctx context.Context) error {
 	b.file = result.File{Began: time.Now(), Machine: measure.Machine(), Versions: b.versions(ctx), Command: strings.Join(os.Args[1:], " ")}
 	text, err := os.ReadFile(b.out)
@@ -91,7 +91,7 @@ func (b *bench) open(ctx context.Context) error {
 	return nil
 }
 
-// save replaces the file as a whole.
+// save replaces the whole file.
 func (b *bench) save() error {
 	text, err := json.MarshalIndent(b.file, "", " ")
 	if err != nil {
@@ -103,7 +103,7 @@ func (b *bench) save() error {
 	return os.Rename(b.out+".tmp", b.out)
 }
 
-// versions are what the programs say of themselves; empty where one cannot be asked.
+// versions are the programs' own version strings; empty if a program cannot be asked.
 func (b *bench) versions(ctx context.Context) map[string]string {
 	say := func(name string, args ...string) string {
 		output, err := exec.CommandContext(ctx, name, args...).Output()
@@ -128,7 +128,7 @@ func (b *bench) versions(ctx context.Context) map[string]string {
 // estimate is how long runs took last, by scenario, size, system and rate.
 type estimate map[string]time.Duration
 
-// unknown is what a run is taken to last of whose like there has been none.
+// unknown is the estimate for a run without a predecessor.
 const unknown = 75 * time.Second
 
 func kindOf(j job) string {

@@ -14,18 +14,18 @@ import (
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
-// replayers is how many requests of a replay are under way at a time, whatever the system.
+// replayers is how many requests of a replay are in flight at a time, whatever the system.
 const replayers = 16
 
 // recording is what controllers wrote in a run by stock.
 type recording struct {
 	ceiling.Recording
-	// since is when the work began, and out what came of it.
+	// since is when the work began, and out its outcome.
 	since time.Time
 	out   scenario.Outcome
 }
 
-// record has stock do the job's work once, for all ceilings of the same work. Its figures are not
+// record makes stock do the job's work once, for all ceilings of the same work. Its figures are not
 // kept.
 func (b *bench) record(ctx context.Context, j job) error {
 	key := j.recording()
@@ -65,7 +65,7 @@ func (b *bench) recordOn(ctx context.Context, j job, plane *controlplane.Control
 	return r, err
 }
 
-// replay sends the writes of the recording, and adds what came of it to the run.
+// replay sends the writes of the recording, and adds the outcome to the run.
 func (b *bench) replay(ctx context.Context, j job, plane *controlplane.ControlPlane, run *result.Run) error {
 	work, err := scenario.Named(j.scenario)
 	if err != nil {
@@ -106,7 +106,7 @@ func (b *bench) replay(ctx context.Context, j job, plane *controlplane.ControlPl
 	return nil
 }
 
-// limits are those of each controller in all processes of a system together; 0 is none.
+// limits are those of each controller in all processes of a system together; 0 means none.
 func limits(s result.System) (qps float32, burst int) {
 	if s.Rate == result.RateHigh {
 		return 0, 0
@@ -114,14 +114,13 @@ func limits(s result.System) (qps float32, burst int) {
 	return float32(system.DefaultQPS * s.Replicas), system.DefaultBurst * s.Replicas
 }
 
-// recording names the run by stock whose writes are replayed. Each rate has one of its own, for
+// recording names the run by stock whose writes are replayed. Each rate has its own, because
 // controllers with higher limits write status more often.
 func (j job) recording() string {
 	return j.scenario + sizes(j.params) + ", rate " + recordedRate(j.system.Rate)
 }
 
-// recordedRate is the rate of stock that is recorded: for one process, equal and default are the
-// same.
+// recordedRate is the recorded rate of stock: for one process, equal and default are the same.
 func recordedRate(rate string) string {
 	if rate == result.RateEqual {
 		return result.RateDefault

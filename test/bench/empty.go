@@ -12,7 +12,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
-// footprint is what the processes of a system have on a cluster without objects, by their name.
+// footprint is the memory of a system's processes on a cluster without objects, by name.
 type footprint map[string]struct{ rss, heap uint64 }
 
 // measureEmpty measures each kind and size of system once on an empty cluster.
@@ -63,7 +63,7 @@ func look(ctx context.Context, running *system.Running) (footprint, error) {
 	return f, nil
 }
 
-// String returns the most that a process has.
+// String returns the largest figures of any process.
 func (f footprint) String() string {
 	rss, heap := uint64(0), uint64(0)
 	for _, p := range f {
@@ -72,7 +72,7 @@ func (f footprint) String() string {
 	return fmt.Sprintf("RSS %s, heap %s in the largest process", megabytes(rss), megabytes(heap))
 }
 
-// addEmpty adds what was measured to a run of the same system.
+// addEmpty adds the figures to a run of the same system.
 func (b *bench) addEmpty(run *result.Run) {
 	for i := range run.Processes {
 		if p, found := b.empty[system.Name(run.System)][run.Processes[i].Name]; found {

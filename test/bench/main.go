@@ -1,32 +1,32 @@
-// Command bench compares the stock kube-controller-manager with fleets of members: the same work on
-// each in turn, on an etcd and an API server that are started afresh for every run. It measures and
-// writes JSON; test/bench/report makes tables of it.
+// Command bench compares the stock kube-controller-manager with fleets of members: each does the
+// same work in turn, with a new etcd and API server for every run. It measures and writes JSON;
+// test/bench/report makes tables of it.
 //
 //	make bench ARGS="-scenarios basic -rates default,high -out _output/bench/basic.json"
 //
-// The file is written after every run, so that an interrupted bench keeps what it has. Order:
-// scenario, size, rate, round, system; which system is first changes from round to round, so that
-// what changes slowly on the machine hits all alike.
+// The file is written after every run, so that an interrupted bench keeps its results. The order is
+// scenario, size, rate, round, system. The first system changes from round to round, so that slow
+// changes of the machine affect all alike.
 //
-// What a run waits for before anything is measured: all processes are healthy, every shard is held
-// by its owner, the plan is even, and the processes have been quiet for four seconds. The plan then
-// stands still. Even it is by names and numbers: the namespaces' names lie evenly in the keyspace,
-// and a fleet starts with four equal ranges a member, which its planner would come to. With
-// -balance and -names plain the planner has to come to them: flotilla plan rebalance is run until
-// nothing is worth doing. Each member's namespaces are in the results.
+// Before a run measures anything, all processes must be healthy, owners must hold every shard, the
+// plan must be even, and the processes must have been quiet for four seconds. From then on the plan
+// does not change. It is even by construction: the namespaces' names are evenly spread in the
+// keyspace, and a fleet starts with four equal ranges a member, which its planner would arrive at.
+// With -balance and -names plain the planner has to arrive at them: flotilla plan rebalance runs
+// until there is nothing left to do. The results have each member's namespaces.
 //
-// Every process reaches the API server through a proxy that counts bytes and gives it an address of
-// its own, by which the audit log tells its watches and its writes of Leases. The proxies run in
-// this process and cost all systems the same CPU per byte.
+// Every process reaches the API server through a proxy that counts bytes and has its own address,
+// by which the audit log tells its watches and its writes of Leases. The proxies run in this
+// process and cost all systems the same CPU per byte.
 //
 // The ceiling (-systems ceiling) is the load generator of package ceiling, for basic, scale-out and
 // rolling-update. Before its first run at the rates default (equal is the same for one process) and
-// high, stock does the work once on a control plane of its own whose audit log has the objects.
-// Each replay has a fresh control plane with the same nodes and scheduler, the namespaces and the
-// Deployments as they are created; what controllers wrote before the work is replayed before the
+// high, stock does the work once on its own control plane whose audit log has the objects. Each
+// replay has a new control plane with the same nodes and scheduler, the namespaces, and the
+// Deployments as they are created. Controllers' writes from before the work are replayed before the
 // clock starts, and then the work, phase by phase, with the limits of all processes of a system
 // together. Later writes of users are left out: the controllers' writes carry what users wanted,
-// and need nothing of them.
+// and do not depend on them.
 //
 // Exit status: 0 if every run gave figures, 1 if one failed (the others were still made), 2 for
 // wrong usage.

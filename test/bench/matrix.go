@@ -8,17 +8,17 @@ import (
 	"github.com/flotilla-kube/flotilla/test/bench/scenario"
 )
 
-// job is one run that is to be made.
+// job is one run to make.
 type job struct {
 	scenario string
 	params   map[string]int
 	system   result.System
 	round    int
-	// recorded says that the run is for a recording, and not measured.
+	// recorded is set if the run is for a recording, and not measured.
 	recorded bool
 }
 
-// jobs returns the runs that the options ask for, in order.
+// jobs returns the runs for the options, in order.
 func (o options) jobs() []job {
 	var all []job
 	names, _ := oneOf(o.scenarios, scenario.Names())
@@ -39,10 +39,10 @@ func (o options) jobs() []job {
 	return all
 }
 
-// quietScenario reports whether there is nothing to do in a scenario.
+// quietScenario reports whether a scenario has no work.
 func quietScenario(name string) bool { return name == scenario.Steady || name == scenario.IdleCost }
 
-// round returns the runs of one round; every second one is in the opposite order.
+// round returns the runs of one round; every second round is in the opposite order.
 func (o options) round(name string, params map[string]int, rate string, round int) []job {
 	var all []job
 	systems, _ := parseSystems(o.systems)
@@ -53,7 +53,7 @@ func (o options) round(name string, params map[string]int, rate string, round in
 		}
 		some := gates
 		if s.Kind == result.Ceiling {
-			some = gates[:1] // nobody asks for shards
+			some = gates[:1] // nobody requests shards
 		}
 		for _, gate := range some {
 			s.Gate, s.Rate = gate == "on", rate
@@ -70,10 +70,10 @@ func (o options) round(name string, params map[string]int, rate string, round in
 func fits(name, rate string, s result.System) bool {
 	switch s.Kind {
 	case result.Stock:
-		return name != scenario.IdleCost // ranges are the fleet's
+		return name != scenario.IdleCost // only a fleet has ranges
 	case result.Ceiling:
 		work, err := scenario.Named(name)
-		// Only at the default rate do more members have higher limits.
+		// More members have higher limits only at the default rate.
 		return err == nil && work.Users != nil && (s.Replicas == 1 || rate == result.RateDefault)
 	default:
 		return name != scenario.Chaos || s.Replicas > 1 // nobody takes over from the only member

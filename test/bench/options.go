@@ -45,39 +45,39 @@ func parse(args []string, output io.Writer) (options, error) {
 	var o options
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(output)
-	f.StringVar(&o.scenarios, "scenarios", "basic", "what to do, separated by commas: "+strings.Join(scenario.Names(), ", "))
-	f.StringVar(&o.systems, "systems", "stock,fleet-1,fleet-2,fleet-4", "what to compare: stock, fleet-N with N members, ceiling (replays the writes of stock; with the limits of each of the fleets as well), ceiling-N (with the limits of N members)")
+	f.StringVar(&o.scenarios, "scenarios", "basic", "scenarios to run, separated by commas: "+strings.Join(scenario.Names(), ", "))
+	f.StringVar(&o.systems, "systems", "stock,fleet-1,fleet-2,fleet-4", "systems to compare: stock, fleet-N with N members, ceiling (replays the writes of stock, also with the limits of each fleet), ceiling-N (with the limits of N members)")
 	f.StringVar(&o.gates, "gate", "on", "the API server's feature gate ShardedListAndWatch: on, off")
-	f.StringVar(&o.rates, "rates", "default", "limits of the clients: default (upstream's in each process), equal (those shared by the members of a fleet), high (CPU is the bound); steady and idle-cost use the first")
+	f.StringVar(&o.rates, "rates", "default", "limits of the clients: default (upstream's in each process), equal (upstream's shared by the members of a fleet), high (CPU is the bound); steady and idle-cost use the first")
 	f.IntVar(&o.rounds, "rounds", 3, "how often each system does the work")
-	f.IntVar(&o.namespaces, "namespaces", 32, "namespaces that the work lies in")
+	f.IntVar(&o.namespaces, "namespaces", 32, "namespaces with the work")
 	f.IntVar(&o.deployments, "deployments", 64, "Deployments of basic, scale-out, rolling-update and chaos")
 	f.IntVar(&o.replicas, "replicas", 6, "replicas that scale-out scales to, and that rolling-update replaces")
 	f.IntVar(&o.objects, "objects", 5000, "objects that burst deletes with a namespace, and as many again with an owner")
 	f.IntVar(&o.nodes, "nodes", 20, "simulated nodes")
-	f.IntVar(&o.watch, "watch", 30, "seconds that steady and idle-cost look at a system")
+	f.IntVar(&o.watch, "watch", 30, "seconds for which steady and idle-cost observe a system")
 	f.StringVar(&o.pods, "pods", "20000", fmt.Sprintf("sizes of steady's clusters, multiples of %d", data.PodsPerNamespace))
-	f.IntVar(&o.background, "background", 0, "pods that are in the cluster beforehand in all scenarios but steady and idle-cost, as in steady's clusters")
+	f.IntVar(&o.background, "background", 0, "pods in the cluster before the work, as in steady's clusters, for all scenarios but steady and idle-cost")
 	f.StringVar(&o.shards, "shards", "16,32,64", "numbers of ranges of namespaces, for idle-cost")
 	f.StringVar(&o.names, "names", "balanced", "names of namespaces: balanced (even in the keyspace), plain (ns-0, ns-1, ...)")
-	f.DurationVar(&o.limit, "limit", 15*time.Minute, "the most that one phase of the work may take")
-	f.DurationVar(&o.rebalanceDelay, "rebalance-delay", time.Second, "members' flag of that name: shorter than by default, to start sooner")
+	f.DurationVar(&o.limit, "limit", 15*time.Minute, "time limit of one phase of the work")
+	f.DurationVar(&o.rebalanceDelay, "rebalance-delay", time.Second, "the members' flag of that name; shorter than their default, to start sooner")
 	f.StringVar(&o.stock, "stock", "", "the stock binary; default bin/kube-controller-manager")
 	f.StringVar(&o.flotilla, "flotilla", "", "the fleet's binary; default bin/flotilla")
 	f.StringVar(&o.out, "out", "_output/bench/bench.json", "the file for the results")
-	f.BoolVar(&o.adding, "append", false, "add to the runs that are in the file already; otherwise it must not exist")
+	f.BoolVar(&o.adding, "append", false, "append to the runs in the file; otherwise the file must not exist")
 	f.StringVar(&o.dir, "data", "_output/bench", "where the data of steady's clusters is kept")
 	f.StringVar(&o.profile, "profile", "", "a folder for profiles of CPU, heap and goroutines of all processes while steady and idle-cost look at them, which costs CPU itself")
 	f.BoolVar(&o.empty, "empty", true, "measure each system on an empty cluster first, where steady is among the scenarios or -background is given")
 	f.BoolVar(&o.check, "check", false, "fail if a run lacks a figure that it should have")
 	f.BoolVar(&o.keep, "keep", false, "keep the logs of all processes")
-	f.BoolVar(&o.balance, "balance", false, "start fleets with flotilla's default number of ranges and have the planner even out the plan, instead of starting with as many equal ranges as it would come to")
+	f.BoolVar(&o.balance, "balance", false, "start fleets with flotilla's default number of ranges and let the planner balance the plan, instead of starting with the number of equal ranges at which it would arrive")
 	f.BoolVar(&o.verbose, "v", false, "print how long the steps before the work take")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
 	if f.NArg() > 0 {
-		return o, fmt.Errorf("arguments %q: there are flags only", f.Args())
+		return o, fmt.Errorf("arguments %q: only flags are allowed", f.Args())
 	}
 	if o.stock == "" {
 		o.stock = "bin/kube-controller-manager"
@@ -88,7 +88,7 @@ func parse(args []string, output io.Writer) (options, error) {
 	return o, o.validate()
 }
 
-// validate names every flag at fault, its value and what is allowed.
+// validate names every wrong flag, its value and what is allowed.
 func (o options) validate() error {
 	var faults []error
 	fault := func(name string, err error) {
@@ -143,12 +143,12 @@ func (o options) validate() error {
 		fault("out", fmt.Errorf("%q: must end in .json", o.out))
 	}
 	if len(faults) == 0 && len(o.jobs()) == 0 {
-		fault("systems", fmt.Errorf("%q: none of them does any of %s at %s", o.systems, o.scenarios, o.rates))
+		fault("systems", fmt.Errorf("%q: none of them runs any of %s at %s", o.systems, o.scenarios, o.rates))
 	}
 	return errors.Join(faults...)
 }
 
-// oneOf returns the words of a list, each of which must be allowed and there once.
+// oneOf returns the words of a list. Each must be allowed and occur once.
 func oneOf(list string, allowed []string) ([]string, error) {
 	words := strings.Split(list, ",")
 	for i, word := range words {
@@ -156,27 +156,27 @@ func oneOf(list string, allowed []string) ([]string, error) {
 			return nil, fmt.Errorf("%q: %q must be one of %s", list, word, strings.Join(allowed, ", "))
 		}
 		if slices.Contains(words[:i], word) {
-			return nil, fmt.Errorf("%q: %q must not be there twice", list, word)
+			return nil, fmt.Errorf("%q: %q must not occur twice", list, word)
 		}
 	}
 	return words, nil
 }
 
-// numbers returns the numbers of a list, each in the bounds and a multiple of step.
+// numbers returns the numbers of a list, each within the bounds and a multiple of step.
 func numbers(list string, low, high, step int) ([]int, error) {
 	var all []int
 	for word := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(word)
 		if err != nil || n < low || n > high || n%step != 0 || slices.Contains(all, n) {
-			return nil, fmt.Errorf("%q: %q must be a multiple of %d from %d to %d, and there once", list, word, step, low, high)
+			return nil, fmt.Errorf("%q: %q must be a multiple of %d from %d to %d, and occur once", list, word, step, low, high)
 		}
 		all = append(all, n)
 	}
 	return all, nil
 }
 
-// parseSystems returns the systems of a list, without gate and rate. A ceiling without a number is
-// one for each size of the list's fleets, and for stock.
+// parseSystems returns the systems of a list, without gate and rate. A ceiling without a number
+// means one for each size of the list's fleets, and for stock.
 func parseSystems(list string) ([]result.System, error) {
 	var all []result.System
 	everySize := false
@@ -186,7 +186,7 @@ func parseSystems(list string) ([]result.System, error) {
 			return nil, fmt.Errorf("%q: %w", list, err)
 		}
 		if slices.Contains(all, s) {
-			return nil, fmt.Errorf("%q: %q must not be there twice", list, word)
+			return nil, fmt.Errorf("%q: %q must not occur twice", list, word)
 		}
 		everySize = everySize || word == result.Ceiling
 		all = append(all, s)

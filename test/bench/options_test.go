@@ -12,7 +12,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/bench/system"
 )
 
-// valid are flags that pass, for a machine without binaries.
+// valid returns flags that pass, on a machine without binaries.
 func valid(t *testing.T) []string {
 	binary := filepath.Join(t.TempDir(), "binary")
 	if err := os.WriteFile(binary, nil, 0o755); err != nil {
@@ -58,7 +58,7 @@ func TestFlagsAtFault(t *testing.T) {
 		{[]string{"-out", there}, []string{"-out", "exists", "-append"}},
 		{[]string{"-out", there, "-append"}, nil},
 		{[]string{"-rounds", "0", "-gate", "maybe"}, []string{"-rounds", "-gate"}},
-		{[]string{"basic"}, []string{`"basic"`, "flags only"}},
+		{[]string{"basic"}, []string{`"basic"`, "only flags"}},
 	} {
 		_, err := parse(append(valid(t), tc.args...), io.Discard)
 		if err == nil != (len(tc.want) == 0) {
@@ -72,7 +72,7 @@ func TestFlagsAtFault(t *testing.T) {
 	}
 }
 
-// TestOrderAlternates looks at which systems come first in each round, and at what is left out.
+// TestOrderAlternates checks which systems come first in each round, and what is left out.
 func TestOrderAlternates(t *testing.T) {
 	o, err := parse(append(valid(t), "-scenarios", "chaos,idle-cost", "-systems", "stock,fleet-1,fleet-2", "-rates", "default,high", "-rounds", "2", "-shards", "16"), io.Discard)
 	if err != nil {
@@ -92,8 +92,7 @@ func TestOrderAlternates(t *testing.T) {
 	}
 }
 
-// TestCeilings looks at which ceilings there are for which systems, and at what is recorded for
-// them.
+// TestCeilings checks which ceilings there are for which systems, and what is recorded for them.
 func TestCeilings(t *testing.T) {
 	o, err := parse(append(valid(t), "-scenarios", "basic,chaos,burst,scale-out", "-systems", "fleet-1,fleet-4,ceiling", "-rates", "default,equal,high", "-rounds", "1",
 		"-gate", "off,on", "-deployments", "2", "-namespaces", "2", "-replicas", "3"), io.Discard)
@@ -125,7 +124,7 @@ func TestCeilings(t *testing.T) {
 	}
 }
 
-// TestLimitsOfCeilings holds the limits of a ceiling against the flags of the systems that it is
+// TestLimitsOfCeilings compares the limits of a ceiling with the flags of the systems it is
 // compared with.
 func TestLimitsOfCeilings(t *testing.T) {
 	for _, tc := range []struct {
@@ -160,7 +159,7 @@ func TestRateFlags(t *testing.T) {
 	}
 }
 
-// full is a run that lacks nothing.
+// full returns a run with all figures.
 func full() result.Run {
 	return result.Run{
 		Scenario: "basic", System: result.System{Kind: result.Stock, Replicas: 1}, Bound: "latency", Seconds: 1, Objects: 1,
@@ -186,7 +185,7 @@ func TestCompleteCeiling(t *testing.T) {
 	}
 }
 
-// TestComplete takes one figure after the other out of a run.
+// TestComplete removes one figure at a time from a run.
 func TestComplete(t *testing.T) {
 	if err := complete(full()); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 
 func megabytes(n uint64) string { return fmt.Sprintf("%.0f MB", float64(n)/1e6) }
 
-// line is a run's main figures for people.
+// line returns a run's main figures for humans.
 func line(r result.Run) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s", r.Scenario)
@@ -60,7 +60,7 @@ func line(r result.Run) string {
 	return out.String()
 }
 
-// sizes returns " name=value" of each size, in the order of the names.
+// sizes returns " name=value" of each size, by name.
 func sizes(params map[string]int) string {
 	text := ""
 	for _, name := range slices.Sorted(maps.Keys(params)) {

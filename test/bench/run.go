@@ -26,15 +26,14 @@ const (
 	nodes     = "kwok"
 	etcd      = "etcd"
 
-	// cpuBound is the share of the machine that had nothing to do below which CPU is what the work
-	// waited for.
+	// cpuBound is the idle share of the machine below which the work was waiting for CPU.
 	cpuBound = 0.15
-	// serverLimit is for the API server to come to rest after its own clients have filled their
-	// caches.
+	// serverLimit limits the wait for the API server to come to rest after its clients have filled
+	// their caches.
 	serverLimit = 2 * time.Minute
 )
 
-// run makes one run. What went wrong is in the result.
+// run makes one run. Failures are in the result.
 func (b *bench) run(ctx context.Context, j job) result.Run {
 	run := result.Run{Scenario: j.scenario, Params: j.params, System: j.system, Round: j.round}
 	measure := b.measure
@@ -51,7 +50,7 @@ func (b *bench) run(ctx context.Context, j job) result.Run {
 	return run
 }
 
-// onPlane starts a control plane for the job, and stops it. Its logs stay if something went wrong.
+// onPlane starts a control plane for the job, and stops it. It keeps the logs after a failure.
 func (b *bench) onPlane(ctx context.Context, j job, do func(*controlplane.ControlPlane) error) (err error) {
 	dir, err := os.MkdirTemp("", "flotilla-bench-")
 	if err != nil {
@@ -93,16 +92,16 @@ type step struct {
 	do    func(context.Context) error
 }
 
-// say prints a line if it is wanted.
+// say prints a line with -v.
 func (b *bench) say(format string, args ...any) {
 	if b.verbose {
 		fmt.Printf(format+"\n", args...)
 	}
 }
 
-// ranges is how many a fleet begins with: those that the planner would come to, so that nothing is
-// left to even out where names are balanced; or 0, flotilla's default, if the planner is to come to
-// them.
+// ranges is how many ranges a fleet begins with: those that the planner would arrive at, so that
+// nothing is left to balance if names are balanced; or 0, flotilla's default, if the planner should
+// arrive at them.
 func (b *bench) ranges(j job) int {
 	switch {
 	case j.params[scenario.Shards] > 0:
@@ -114,7 +113,7 @@ func (b *bench) ranges(j job) int {
 	}
 }
 
-// start starts the system and returns when it is whole, its plan even.
+// start starts the system and returns when it is whole and its plan is even.
 func (b *bench) start(ctx context.Context, j job, plane *controlplane.ControlPlane) (*system.Running, error) {
 	running, err := system.Start(ctx, system.Config{
 		Plane: plane, System: j.system, Stock: b.stock, Flotilla: b.flotilla, Shards: b.ranges(j),
@@ -128,7 +127,7 @@ func (b *bench) start(ctx context.Context, j job, plane *controlplane.ControlPla
 		steps = append(steps, step{"even", running.Balance})
 	}
 	if quietScenario(j.scenario) {
-		// Waiting for the plan to be even is no part of the start.
+		// Waiting for an even plan is not part of the start.
 		steps = slices.Insert(steps, 1, step{"at rest", running.Quiet}, step{"looked at", running.Started})
 	}
 	for _, s := range steps {
@@ -141,7 +140,7 @@ func (b *bench) start(ctx context.Context, j job, plane *controlplane.ControlPla
 	return running, nil
 }
 
-// measure has a system do the work, and adds its figures to the run.
+// measure makes a system do the work, and adds its figures to the run.
 func (b *bench) measure(ctx context.Context, j job, plane *controlplane.ControlPlane, run *result.Run) error {
 	return b.withSystem(ctx, j, plane, func(work scenario.Scenario, env *scenario.Env, running *system.Running, servers *servers) error {
 		if b.profile != "" && quietScenario(j.scenario) {
@@ -201,7 +200,7 @@ func (b *bench) withSystem(ctx context.Context, j job, plane *controlplane.Contr
 	return do(work, env, running, servers)
 }
 
-// work does the work, between two looks at everything.
+// work does the work, and samples everything before and after.
 func (b *bench) work(ctx context.Context, work scenario.Scenario, env *scenario.Env, running *system.Running, servers *servers, run *result.Run) error {
 	leases, err := running.LeaseWrites()
 	if err != nil {
@@ -250,7 +249,7 @@ func (b *bench) work(ctx context.Context, work scenario.Scenario, env *scenario.
 	return nil
 }
 
-// profiled returns work that is done while all processes write CPU profiles to dir.
+// profiled returns work during which all processes write CPU profiles to dir.
 func profiled(work func(context.Context, *scenario.Env) (scenario.Outcome, error), j job, running *system.Running, dir string,
 ) func(context.Context, *scenario.Env) (scenario.Outcome, error) {
 	return func(ctx context.Context, env *scenario.Env) (out scenario.Outcome, err error) {
@@ -266,7 +265,7 @@ func profiled(work func(context.Context, *scenario.Env) (scenario.Outcome, error
 	}
 }
 
-// bound says what was waited for, by the share of the machine that had nothing to do.
+// bound says what the work waited for, by the idle share of the machine.
 func bound(idle float64) string {
 	if idle < cpuBound {
 		return "cpu"
@@ -283,7 +282,7 @@ func (b *bench) env(plane *controlplane.ControlPlane, j job) (*scenario.Env, err
 	if err != nil {
 		return nil, err
 	}
-	prefix := "work" // beside what a cluster has already
+	prefix := "work" // besides the cluster's own
 	if quietScenario(j.scenario) {
 		prefix = data.Prefix
 	}

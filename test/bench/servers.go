@@ -12,7 +12,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
-// Names of what the API server counts by kind of object.
+// Names of the API server's counters by kind of object.
 const (
 	watchBytes = "apiserver_watch_events_sizes_sum"
 	sentBytes  = "apiserver_response_sizes_sum"
@@ -33,8 +33,7 @@ func newClient(plane *controlplane.ControlPlane) (kubernetes.Interface, error) {
 }
 
 // quiet returns once the API server has come to rest, and the simulated nodes: they list all pods,
-// take long to look at them, and have the API server send them all once more when they begin to
-// watch.
+// take long to process them, and make the API server send them all again when they begin to watch.
 func (s *servers) quiet(ctx context.Context) error {
 	var pids []int
 	for _, name := range []string{apiServer, nodes} {
@@ -66,8 +65,7 @@ func (s *servers) begin() error {
 	return err
 }
 
-// end adds to the run what the servers have used since begin, and returns which part of the machine
-// had nothing to do.
+// end adds to the run what the servers have used since begin, and returns the machine's idle share.
 func (s *servers) end(run *result.Run) (idle float64, err error) {
 	now, err := measure.MachineTimes()
 	if err != nil {
@@ -93,13 +91,13 @@ func (s *servers) end(run *result.Run) (idle float64, err error) {
 	return measure.IdleShare(s.machine, now), nil
 }
 
-// countKinds remembers what the API server has sent by now.
+// countKinds records what the API server has sent so far.
 func (s *servers) countKinds(ctx context.Context) (err error) {
 	s.sent, err = s.bytes(ctx)
 	return err
 }
 
-// bytes are what the API server has sent in lists and watch events since it began, by kind.
+// bytes returns what the API server has sent in lists and watch events since it began, by kind.
 func (s *servers) bytes(ctx context.Context) (map[string]float64, error) {
 	body, err := s.client.Discovery().RESTClient().Get().AbsPath("/metrics").Stream(ctx)
 	if err != nil {
@@ -128,9 +126,8 @@ func (s *servers) bytes(ctx context.Context) (map[string]float64, error) {
 	return sent, nil
 }
 
-// kinds are what the API server has sent since countKinds, by kind. Bytes of objects of which only
-// metadata was asked for are with those of the whole objects: the API server does not tell them
-// apart.
+// kinds returns what the API server has sent since countKinds, by kind. Metadata-only bytes are
+// counted with those of whole objects, because the API server does not separate them.
 func (s *servers) kinds(ctx context.Context) (map[string]int64, error) {
 	sent, err := s.bytes(ctx)
 	if err != nil {

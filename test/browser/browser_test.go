@@ -28,7 +28,7 @@ import (
 
 const noBrowser = "no browser: how the status page looks was not checked; 'apt-get install chromium', or name one in $CHROMIUM"
 
-// names are what Chromium and its kin are called; the environment's CHROMIUM is asked first.
+// names are the names of Chromium and its relatives; $CHROMIUM comes first.
 var names = []string{"chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome"}
 
 // findBrowser returns the path of the browser, empty if there is none.
@@ -41,13 +41,13 @@ func findBrowser() string {
 	return ""
 }
 
-// browser is a tab of a Chromium that chromedp drives over a pair of pipes: no port is opened.
+// browser is a tab of a Chromium that chromedp drives over a pair of pipes, without opening a port.
 type browser struct {
 	ctx context.Context
 
 	mu sync.Mutex
-	// requests are the addresses that were asked for, complaints what went to the console, since
-	// the page was opened.
+	// requests are the requested addresses, complaints the console output, since the page was
+	// opened.
 	requests, complaints []string
 }
 
@@ -58,7 +58,7 @@ func startBrowser(t *testing.T, path string) *browser {
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
 		chromedp.ExecPath(path), chromedp.Headless, chromedp.DisableGPU, chromedp.NoSandbox, chromedp.NoFirstRun, chromedp.UserDataDir(t.TempDir()),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-quic", true), chromedp.Flag("hide-scrollbars", true))
-	// A test's cleanup runs when its context has ended.
+	// A test's cleanup runs after its context has ended.
 	allocator, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
 	t.Cleanup(stop)
 	b.ctx, _ = chromedp.NewContext(allocator, chromedp.WithListener(b.note))
@@ -76,7 +76,7 @@ func startBrowser(t *testing.T, path string) *browser {
 	return b
 }
 
-// call is a command that answers nothing.
+// call runs a command without an answer.
 func call[P any](command cdp.Command[P, cdp.Empty], params P) chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
 		_, err := cdp.Call(ctx, tab, command, params)
@@ -108,7 +108,7 @@ func do[T any](t *testing.T, b *browser, what string, action chromedp.Action[T])
 	return value
 }
 
-// open loads a page, waits for it, and forgets what was noted before.
+// open loads a page, waits for it, and resets what was noted before.
 func (b *browser) open(t *testing.T, url string) {
 	t.Helper()
 	b.mu.Lock()
@@ -117,8 +117,7 @@ func (b *browser) open(t *testing.T, url string) {
 	do(t, b, "opening "+url, chromedp.Navigate(url))
 }
 
-// noted returns the addresses that were asked for and what went to the console since the page was
-// opened.
+// noted returns the requested addresses and the console output since the page was opened.
 func (b *browser) noted() (requests, complaints []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -131,7 +130,7 @@ func evaluate[T any](t *testing.T, b *browser, expression string) T {
 	return do(t, b, expression, chromedp.Evaluate[T](expression))
 }
 
-// resize gives the page so much room.
+// resize sets the size of the viewport.
 func (b *browser) resize(t *testing.T, width, height int64, mobile bool) {
 	t.Helper()
 	options := []chromedp.EmulateViewportOption{chromedp.EmulateScale(1)}
@@ -141,7 +140,7 @@ func (b *browser) resize(t *testing.T, width, height int64, mobile bool) {
 	do(t, b, "resizing", chromedp.EmulateViewport(width, height, options...))
 }
 
-// scheme has the page shown as light or dark.
+// scheme shows the page as light or dark.
 func (b *browser) scheme(t *testing.T, scheme string) {
 	t.Helper()
 	do(t, b, "showing it "+scheme, call(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
@@ -173,8 +172,8 @@ func (b *browser) picture(t *testing.T, file string, width, height float64) int 
 	return small.Len()
 }
 
-// reduced returns the picture in its 256 most frequent colours, each other one as that which is
-// nearest to it: a page has few besides the edges of its letters.
+// reduced returns the picture in its 256 most frequent colours and maps each other colour to the
+// nearest of them. Apart from the edges of its letters, a page has few.
 func reduced(full image.Image) *image.Paletted {
 	count := map[color.RGBA]int{}
 	bounds := full.Bounds()

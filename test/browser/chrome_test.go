@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestBrowserNotices plants a page that asks for more than itself and complains on the console: a
+// TestBrowserNotices opens a page that requests more than itself and complains on the console. A
 // browser that reported nothing would let every page pass.
 func TestBrowserNotices(t *testing.T) {
 	path := findBrowser()
@@ -46,6 +46,6 @@ func TestBrowserNotices(t *testing.T) {
 	}
 	b.open(t, "about:blank")
 	if requests, complaints := b.noted(); slices.Contains(requests, server.URL+"/") || len(complaints) > 0 {
-		t.Errorf("noted of the page before: %q, %q", requests, complaints)
+		t.Errorf("noted from the previous page: %q, %q", requests, complaints)
 	}
 }

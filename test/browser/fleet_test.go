@@ -27,25 +27,24 @@ import (
 )
 
 var (
-	// quick is for a member that makes the Leases and for one that is by itself.
+	// quick is for a member that creates the Leases and for one that is by itself.
 	quick = []string{"--leader-elect-lease-duration=10s", "--leader-elect-renew-deadline=7s", "--leader-elect-retry-period=1s"}
-	// slow is for a fleet of which a suspended member counts as live for as long as the test may
-	// take.
+	// slow keeps a suspended member alive to the fleet for as long as the test may take.
 	slow = []string{"--leader-elect-lease-duration=9m", "--leader-elect-renew-deadline=8m", "--leader-elect-retry-period=1s", "--handoff-timeout=5m", "--max-concurrent-handoffs=20"}
 )
 
-// world is a control plane and the clients of those who look at it.
-type world struct {
+// environment is a control plane and clients for those who look at it.
+type environment struct {
 	plane  *controlplane.ControlPlane
 	client kubernetes.Interface
-	// callers are HTTP clients by who they are.
+	// callers are HTTP clients by user.
 	callers map[string]*http.Client
 }
 
-func newWorld(t *testing.T) *world {
+func newEnvironment(t *testing.T) *environment {
 	t.Helper()
 	plane := harness.StartPlane(t, controlplane.Options{})
-	w := &world{plane: plane, client: harness.Client(t, plane), callers: map[string]*http.Client{}}
+	w := &environment{plane: plane, client: harness.Client(t, plane), callers: map[string]*http.Client{}}
 	w.callers["anonymous"] = harness.Caller(t, rest.AnonymousClientConfig(plane.AdminConfig()))
 	w.callers["admin"] = harness.Caller(t, plane.AdminConfig())
 	w.allow(t, "of-metrics", "/metrics")
@@ -53,14 +52,14 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// allow makes a user who may get this path and nothing else.
-func (w *world) allow(t *testing.T, user, path string) {
+// allow creates a user who may only get this path.
+func (env *environment) allow(t *testing.T, user, path string) {
 	t.Helper()
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "reader-" + user},
 		Rules:      []rbacv1.PolicyRule{{NonResourceURLs: []string{path}, Verbs: []string{"get"}}},
 	}
-	if _, err := w.client.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+	if _, err := env.client.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	binding := &rbacv1.ClusterRoleBinding{
@@ -68,22 +67,22 @@ func (w *world) allow(t *testing.T, user, path string) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
 	}
-	if _, err := w.client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+	if _, err := env.client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	config, err := w.plane.ConfigFor(user)
+	config, err := env.plane.ConfigFor(user)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.callers[user] = harness.Caller(t, config)
+	env.callers[user] = harness.Caller(t, config)
 }
 
-// work gives the controllers something to count.
-func (w *world) work(t *testing.T) {
+// work creates objects for the controllers to count.
+func (env *environment) work(t *testing.T) {
 	t.Helper()
 	for i := range 40 {
 		name := fmt.Sprintf("%s-%02d", [...]string{"shop", "web", "data", "batch", "team"}[i%5], i)
-		if _, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		if _, err := env.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		labels := map[string]string{"app": name}
@@ -97,7 +96,7 @@ func (w *world) work(t *testing.T) {
 				},
 			},
 		}
-		if _, err := w.client.AppsV1().Deployments(name).Create(t.Context(), deployment, metav1.CreateOptions{}); err != nil {
+		if _, err := env.client.AppsV1().Deployments(name).Create(t.Context(), deployment, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -106,24 +105,24 @@ func (w *world) work(t *testing.T) {
 // member is a process of the flotilla binary.
 type member struct {
 	*harness.Manager
-	world *world
-	url   string
+	env *environment
+	url string
 }
 
-func (w *world) start(t *testing.T, name string, flags ...string) *member {
+func (env *environment) start(t *testing.T, name string, flags ...string) *member {
 	t.Helper()
 	flags = append([]string{"--shards=12", "--rebalance-delay=0s"}, flags...)
-	m := harness.Run(t, w.plane, harness.Member(name, flags...))
-	return &member{Manager: m, world: w, url: m.URL + "/fleet"}
+	m := harness.Run(t, env.plane, harness.Member(name, flags...))
+	return &member{Manager: m, env: env, url: m.URL + "/fleet"}
 }
 
-// ask sends a request for the page as somebody, and returns the answer with its body read.
+// ask requests the page as a caller, and returns the answer with its body read.
 func (m *member) ask(ctx context.Context, caller, method, query string) (*http.Response, string, error) {
 	request, err := http.NewRequestWithContext(ctx, method, m.url+query, nil)
 	if err != nil {
 		return nil, "", err
 	}
-	response, err := m.world.callers[caller].Do(request)
+	response, err := m.env.callers[caller].Do(request)
 	if err != nil {
 		return nil, "", err
 	}
@@ -132,7 +131,7 @@ func (m *member) ask(ctx context.Context, caller, method, query string) (*http.R
 	return response, string(body), err
 }
 
-// document returns what the page shows, as JSON has it.
+// document returns what the page shows, as JSON.
 func (m *member) document(ctx context.Context) (page.Document, error) {
 	var d page.Document
 	response, body, err := m.ask(ctx, "of-fleet", http.MethodGet, "?format=json")
@@ -163,8 +162,7 @@ func (m *member) until(t *testing.T, what string, holds func(page.Document) erro
 	return d
 }
 
-// proxy serves the member's page to a browser, which has no credentials, and counts nothing else
-// through.
+// proxy serves only the member's page, to a browser without credentials.
 func (m *member) proxy(t *testing.T) string {
 	t.Helper()
 	target, err := url.Parse(m.url)
@@ -173,7 +171,7 @@ func (m *member) proxy(t *testing.T) string {
 	}
 	target.Path = ""
 	server := httptest.NewServer(&httputil.ReverseProxy{
-		Transport: m.world.callers["of-fleet"].Transport,
+		Transport: m.env.callers["of-fleet"].Transport,
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
 	})
 	t.Cleanup(server.Close)
@@ -181,9 +179,9 @@ func (m *member) proxy(t *testing.T) string {
 }
 
 // leases returns the fleet's Leases by name.
-func (w *world) leases(t *testing.T) map[string]coordinationv1.Lease {
+func (env *environment) leases(t *testing.T) map[string]coordinationv1.Lease {
 	t.Helper()
-	list, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{})
+	list, err := env.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

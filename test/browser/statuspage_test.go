@@ -22,19 +22,19 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-var shots = flag.String("shots", "", "folder to write pictures of the page to: docs/img")
+var shots = flag.String("shots", "", "directory for pictures of the page: docs/img")
 
 const (
 	fleetName = "flotilla"
-	// wide and narrow are the widths of a page on a desk and on a phone.
+	// wide and narrow are the widths of a page on a desktop and on a phone.
 	wide, narrow = 1200, 375
-	// mostBytes is how large a picture may be.
+	// mostBytes limits the size of a picture.
 	mostBytes = 200_000
 )
 
-// requireAlone: a process that is in no fleet says so.
-func requireAlone(t *testing.T, w *world) {
-	alone := w.start(t, "alone", "--leader-elect=false", "--controllers=ttl-controller")
+// requireAlone requires that a process outside any fleet says so.
+func requireAlone(t *testing.T, env *environment) {
+	alone := env.start(t, "alone", "--leader-elect=false", "--controllers=ttl-controller")
 	alone.until(t, "a page without a fleet", func(d page.Document) error {
 		if !strings.Contains(d.Note, "--leader-elect=false") || len(d.Members)+len(d.Rings) > 0 {
 			return fmt.Errorf("the note is %q", d.Note)
@@ -43,18 +43,18 @@ func requireAlone(t *testing.T, w *world) {
 	})
 }
 
-// TestPage has a fleet of three with one member suspended and drained, so that its shards are asked
-// for and not released.
+// TestPage has a fleet of three with one member suspended and drained, so that its shards are
+// requested and not released.
 func TestPage(t *testing.T) {
-	w := newWorld(t)
-	t.Run("alone", func(t *testing.T) { requireAlone(t, w) })
-	w.work(t)
-	founder := w.start(t, "flotilla-0", quick...)
+	env := newEnvironment(t)
+	t.Run("alone", func(t *testing.T) { requireAlone(t, env) })
+	env.work(t)
+	founder := env.start(t, "flotilla-0", quick...)
 	founder.until(t, "a first plan and every Lease", allRun(1))
 	founder.MustStop(t)
 	var members []*member
 	for i := range 3 {
-		members = append(members, w.start(t, fmt.Sprintf("flotilla-%d", i), slow...))
+		members = append(members, env.start(t, fmt.Sprintf("flotilla-%d", i), slow...))
 	}
 	first, holder := members[0], members[2]
 	first.until(t, "a fleet of three at rest", allRun(3))
@@ -64,11 +64,11 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	drain := fmt.Sprintf(`{"metadata":{"annotations":{%q:"for the picture"}}}`, leaseapi.DrainAnnotation)
-	if _, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Patch(t.Context(), election.MemberLease(fleetName, holder.Name()), types.MergePatchType, []byte(drain), metav1.PatchOptions{}); err != nil {
+	if _, err := env.client.CoordinationV1().Leases(metav1.NamespaceSystem).Patch(t.Context(), election.MemberLease(fleetName, holder.Name()), types.MergePatchType, []byte(drain), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	d := first.until(t, "every shard of the drained member asked for", allAsked(holder.Name()))
-	t.Run("same as Leases", func(t *testing.T) { requireLeases(t, w, d) })
+	t.Run("same as Leases", func(t *testing.T) { requireLeases(t, env, d) })
 	t.Run("browser", func(t *testing.T) {
 		path := findBrowser()
 		if path == "" {
@@ -84,13 +84,13 @@ func TestPage(t *testing.T) {
 	})
 
 	if again, err := first.document(t.Context()); err != nil || len(again.Transitions) != len(d.Transitions) {
-		t.Errorf("something has moved meanwhile, so that nothing above is of use: %v, %v", err, again.Transitions)
+		t.Errorf("shards moved during the test, so its results are void: %v, %v", err, again.Transitions)
 	}
 	if err := holder.Resume(); err != nil {
 		t.Fatal(err)
 	}
 	d = first.until(t, "all handed over", allRun(2))
-	requireLeases(t, w, d)
+	requireLeases(t, env, d)
 	handed := 0
 	for _, happened := range d.Transitions {
 		if happened.Kind == history.HandedOver && happened.From == holder.Name() {
@@ -98,11 +98,11 @@ func TestPage(t *testing.T) {
 		}
 	}
 	if handed == 0 {
-		t.Errorf("nothing was handed over by %s, as %s tells it: %v", holder.Name(), first.Name(), d.Transitions)
+		t.Errorf("%[2]s shows nothing that %[1]s handed over: %[3]v", holder.Name(), first.Name(), d.Transitions)
 	}
 }
 
-// allRun returns a condition: so many members hold everything, and each range has been counted.
+// allRun returns a condition: this many members hold everything, and each range has been counted.
 func allRun(members int) func(page.Document) error {
 	return func(d page.Document) error {
 		holders := map[string]bool{}
@@ -149,7 +149,7 @@ func shardsOf(d page.Document) []page.Shard {
 	return all
 }
 
-// requireAccess: who may see the page is decided for it by itself.
+// requireAccess checks that the page has its own authorization.
 func requireAccess(t *testing.T, m *member) {
 	for _, tc := range []struct {
 		caller, method string
@@ -158,7 +158,7 @@ func requireAccess(t *testing.T, m *member) {
 		{"anonymous", http.MethodGet, http.StatusForbidden},
 		{"of-metrics", http.MethodGet, http.StatusForbidden},
 		{"of-fleet", http.MethodGet, http.StatusOK},
-		{"of-fleet", http.MethodHead, http.StatusForbidden}, // a verb of its own
+		{"of-fleet", http.MethodHead, http.StatusForbidden}, // HEAD is its own verb
 		{"of-fleet", http.MethodPost, http.StatusForbidden},
 		{"admin", http.MethodHead, http.StatusOK},
 		{"admin", http.MethodPost, http.StatusMethodNotAllowed},
@@ -176,11 +176,11 @@ func requireAccess(t *testing.T, m *member) {
 	}
 }
 
-// requireLeases holds the document against the Leases: every shard of the plan, its holder and its
+// requireLeases compares the document with the Leases: every shard of the plan, its holder and its
 // term.
-func requireLeases(t *testing.T, w *world, d page.Document) {
+func requireLeases(t *testing.T, env *environment, d page.Document) {
 	t.Helper()
-	leases := w.leases(t)
+	leases := env.leases(t)
 	planLease := leases[leaseapi.PlanLease(fleetName)]
 	plan, err := leaseapi.PlanOn(&planLease)
 	if err != nil {
@@ -239,20 +239,20 @@ func requireInBrowser(t *testing.T, b *browser, url string, m *member) {
 		defer b.resize(t, wide, 900, false)
 		b.open(t, url)
 		if width := evaluate[int](t, b, "document.documentElement.scrollWidth"); width > narrow {
-			t.Errorf("the page is %d px wide where there are %d", width, narrow)
+			t.Errorf("the page is %d px wide in a viewport of %d px", width, narrow)
 		}
 	})
 }
 
-// cells is how a table reads: its rows, each with its cells' texts, without the drawings.
+// cells reads a table: its rows, each with its cells' texts, without the drawings.
 const cells = `(id => [...document.querySelectorAll('#' + id + ' tbody tr')].map(row => [...row.cells].map(cell => {
 	const copy = cell.cloneNode(true)
 	copy.querySelectorAll('svg').forEach(drawing => drawing.remove())
 	return copy.textContent.replace(/\s+/g, ' ').trim()
 })))`
 
-// requireTables compares what can be read in the tables with the JSON, but for what changes from
-// second to second.
+// requireTables compares the texts in the tables with the JSON, except for what changes every
+// second.
 func requireTables(t *testing.T, b *browser, d page.Document) {
 	read := func(id string, columns ...int) [][]string {
 		var picked [][]string
@@ -302,14 +302,14 @@ func requireTables(t *testing.T, b *browser, d page.Document) {
 		}
 	}
 	if moving == 0 {
-		t.Error("no handoff is to be seen")
+		t.Error("no handoff is visible")
 	}
 	if got := len(read("t-transitions", 0)); got != len(d.Transitions) || got == 0 {
 		t.Errorf("%d transitions on the page, %d in the JSON", got, len(d.Transitions))
 	}
 }
 
-// requirePicture: a ring has an arc for each shard, and one that is marked for each in handoff.
+// requirePicture requires that a ring has an arc for each shard, and a marked one for each handoff.
 func requirePicture(t *testing.T, b *browser, d page.Document) {
 	for _, ring := range d.Rings {
 		if ring.Scope != shard.ScopeNamespaced {
@@ -344,9 +344,9 @@ func requirePicture(t *testing.T, b *browser, d page.Document) {
 	}
 }
 
-// contrasts returns the texts whose contrast with what is behind them is less than 4.5 to 1 (WCAG
-// 2.2, 1.4.3), and how many texts there are. Behind a text in a drawing is what was drawn before
-// it, if that is no text.
+// contrasts returns the texts whose contrast with their background is less than 4.5 to 1 (WCAG 2.2,
+// 1.4.3), and the number of texts. The background of a text in a drawing is what was drawn before
+// it, other than text.
 const contrasts = `(() => {
 	const rgb = text => (text.match(/[\d.]+/g) || []).map(Number)
 	const light = text => {
@@ -394,7 +394,7 @@ func requireContrast(t *testing.T, b *browser) {
 	t.Logf("%d texts on %s", got.Texts, got.Back)
 }
 
-// shoot writes pictures of the page, down to what has happened.
+// shoot writes pictures of the page, down to the history.
 func shoot(t *testing.T, b *browser, url string) {
 	for _, scheme := range []string{"light", "dark"} {
 		b.scheme(t, scheme)

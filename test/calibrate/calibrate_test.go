@@ -33,7 +33,7 @@ func TestMeasure(t *testing.T) {
 	})
 }
 
-// TestMeasureEnds: an error, and the end of the context, are no measurement.
+// TestMeasureEnds checks that an error or the end of the context gives no measurement.
 func TestMeasureEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("no")
@@ -48,7 +48,7 @@ func TestMeasureEnds(t *testing.T) {
 	})
 }
 
-// TestWrites: every write stores something, the first by creating the Lease.
+// TestWrites checks that every write stores something, the first by creating the Lease.
 func TestWrites(t *testing.T) {
 	client := fake.NewClientset()
 	write := Writes(client)
@@ -66,7 +66,7 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// TestFigures: percentiles, and the slower of two machines.
+// TestFigures checks percentiles, and the slower of two machines.
 func TestFigures(t *testing.T) {
 	if got := p99([]time.Duration{3, 1, 2}); got != 3 {
 		t.Errorf("p99 of three is %d", got)
@@ -76,7 +76,7 @@ func TestFigures(t *testing.T) {
 		many = append(many, time.Duration(200-i))
 	}
 	if got := p99(many); got != 198 || p99(nil) != 0 {
-		t.Errorf("p99 of 200 is %d, of nothing %d", got, p99(nil))
+		t.Errorf("p99 of 200 is %d, of none %d", got, p99(nil))
 	}
 	fast, busy := Machine{Write: 2, Timer: 9}, Machine{Write: 5, Timer: 1}
 	if got := fast.Slower(busy); got != (Machine{Write: 5, Timer: 9}) {
@@ -84,7 +84,8 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestBound: what is too long on a fast machine may be right on a slow one, and a message has both.
+// TestBound checks that a time too long for a fast machine may pass on a slow one, and that a
+// message has both figures.
 func TestBound(t *testing.T) {
 	bound := Bound{What: "handoff", Promised: 250 * time.Millisecond, Steps: 4, On: Machine{Write: 10 * time.Millisecond, Timer: 2 * time.Millisecond}}
 	if got := bound.Limit(); got != 298*time.Millisecond {
@@ -105,7 +106,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestPromisesAreWritten holds the constants against the pages on which operators find them.
+// TestPromisesAreWritten compares the constants with the pages on which operators find them.
 func TestPromisesAreWritten(t *testing.T) {
 	for page, rows := range map[string][]string{
 		"../../docs/design/ownership.md": {

@@ -1,11 +1,11 @@
-// Package calibrate holds what was measured against what is promised, with regard to the machine
-// that it was measured on.
+// Package calibrate compares measurements with what is promised, taking the machine's speed into
+// account.
 //
 // A promise such as "a planned handoff leaves a shard without a holder for 250 ms at most" is for a
-// machine with time to spare. Before it is asserted, Measure writes to the API server for a few
-// seconds and looks at how late timers are, beside whatever else the machine does. A Bound is the
-// promise and what its steps may take longer on that machine; its messages name both.
+// machine with time to spare. Before a test asserts it, Measure writes to the API server for a few
+// seconds and measures how late timers are, under the machine's other load. A Bound is the promise
+// plus the extra time of its steps on that machine; its messages have both.
 //
-// The promises are constants of this package, and stand in docs/design/ownership.md and
+// The promises are constants of this package, and are in docs/design/ownership.md and
 // docs/migration.md with the same figures; a test compares them.
 package calibrate

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// tick is what timers are set to, and what is between two writes: so as to measure the machine
-	// and not to load it.
+	// tick is the duration of timers and the pause between two writes, so that measuring does not
+	// load the machine.
 	tick = 10 * time.Millisecond
-	// fewest writes of which a p99 is more than the worst.
+	// fewest is the least number of writes whose p99 is not their maximum.
 	fewest = 101
 )
 
-// Machine is how slow a machine is, with all that it does at the time.
+// Machine is how slow a machine is, under its current load.
 type Machine struct {
-	// Write is the p99 of a write to the API server, Timer that of how late a timer fires.
+	// Write is the p99 of a write to the API server, Timer that of a timer's lateness.
 	Write, Timer time.Duration
 }
 
@@ -38,8 +38,8 @@ func (m Machine) Slower(other Machine) Machine {
 	return Machine{Write: max(m.Write, other.Write), Timer: max(m.Timer, other.Timer)}
 }
 
-// Measure writes one after the other, for as long as it is told to and until there are enough
-// writes, and looks at timers meanwhile. An error of write ends it.
+// Measure writes in sequence for the given time, and until there are enough writes, and measures
+// timers meanwhile. An error of write ends it.
 func Measure(ctx context.Context, lasts time.Duration, write func(context.Context) error) (Machine, error) {
 	timing, stop := context.WithCancel(ctx)
 	var group sync.WaitGroup
@@ -54,7 +54,7 @@ func Measure(ctx context.Context, lasts time.Duration, write func(context.Contex
 	return Machine{Write: p99(took), Timer: p99(late)}, nil
 }
 
-// lease is what the machine is measured with. It is nobody's, and lies where no fleet looks.
+// lease is the Lease for the measurement. Nobody holds it, and no fleet looks at its namespace.
 const lease = "calibration"
 
 // Writes returns a write for Measure: of a Lease in the namespace default.
@@ -87,7 +87,7 @@ func durations(ctx context.Context, lasts time.Duration, write func(context.Cont
 	return took, nil
 }
 
-// lateness returns by how much each timer was late, until ctx ends.
+// lateness returns how late each timer was, until ctx ends.
 func lateness(ctx context.Context) []time.Duration {
 	var late []time.Duration
 	for {

@@ -10,7 +10,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/calibrate"
 )
 
-// calibrate measures the machine for as long as is left calm between two faults, under the load.
+// calibrate measures the machine under load, for the rest of the calm between two faults.
 func (c *chaos) calibrate(ctx context.Context) error {
 	machine, err := calibrate.Measure(ctx, calmTime, calibrate.Writes(c.client))
 	if err != nil {
@@ -20,37 +20,36 @@ func (c *chaos) calibrate(ctx context.Context) error {
 	return nil
 }
 
-// hold prints what was measured beside its bound, and returns an error if it is beyond and bounds
-// are to be held.
-func (w *world) hold(what string, took, promised time.Duration, steps int, on calibrate.Machine) error {
+// hold prints a measurement beside its bound. It returns an error if the bound is exceeded and
+// -bounds is on.
+func (env *environment) hold(what string, took, promised time.Duration, steps int, on calibrate.Machine) error {
 	bound := calibrate.Bound{What: what, Promised: promised, Steps: steps, On: on}
-	w.out.printf("      %s: %v, %v", what, millis(took), bound)
-	if !w.opts.bounds {
+	env.out.printf("      %s: %v, %v", what, millis(took), bound)
+	if !env.opts.bounds {
 		return nil
 	}
 	return bound.Check(took)
 }
 
-// bounds returns an error if the victims' shards were without a holder for longer than a takeover
-// takes. How long those were that were moved as planned is kept until the end, when there are
-// enough of them.
+// bounds returns an error if the victims' shards were unowned for longer than a takeover takes. It
+// collects the gaps of planned moves for the end, when there are enough of them.
 func (r *round) bounds(e expectation, began time.Time) error {
-	w := r.world
-	if w.opts.target == stockTarget || e.everyone {
+	env := r.env
+	if env.opts.target == stockTarget || e.everyone {
 		return nil
 	}
-	handed, lost := gaps(w.journal.changesSince(began))
+	handed, lost := gaps(env.journal.changesSince(began))
 	if r.kind.orderly {
-		w.handed, w.slowest = append(w.handed, handed...), w.slowest.Slower(w.machine)
+		env.handed, env.slowest = append(env.handed, handed...), env.slowest.Slower(env.machine)
 	}
 	worst := slices.Max(append(append(lost, handed...), 0))
 	if !e.replaced || worst == 0 {
 		return nil
 	}
-	return w.hold("takeover, from the last renewal", worst, calibrate.AfterRenewal(w.opts.timing.LeaseDuration, w.opts.timing.RetryPeriod), calibrate.TakeoverSteps, w.machine)
+	return env.hold("takeover, from the last renewal", worst, calibrate.AfterRenewal(env.opts.timing.LeaseDuration, env.opts.timing.RetryPeriod), calibrate.TakeoverSteps, env.machine)
 }
 
-// gaps returns for how long nobody held what was handed over, and what was lost.
+// gaps returns how long shards were unowned that were handed over, and that were lost.
 func gaps(changes []change) (handed, lost []time.Duration) {
 	for _, c := range changes {
 		switch {
@@ -66,11 +65,12 @@ func gaps(changes []change) (handed, lost []time.Duration) {
 	return handed, lost
 }
 
-// errNoHandoffs is for a run whose faults should have moved something as planned.
+// errNoHandoffs means that the run's faults should have caused planned moves, and none was
+// measured.
 var errNoHandoffs = errors.New("no planned handoff was measured")
 
-// handoffs returns an error if planned moves took longer than is promised, on the slowest machine
-// that this one was before them.
+// handoffs returns an error if planned moves took longer than promised, given how slow the machine
+// was before the slowest of those faults.
 func (c *chaos) handoffs() error {
 	if c.opts.target == stockTarget || !slices.ContainsFunc(c.outcomes, func(o outcome) bool { return faultByName(o.name).orderly }) {
 		return nil

@@ -11,8 +11,9 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// TestTakeoversAreBounded: what a dead member held must be held again in time, on this machine. It
-// does not judge moves during a fault for everybody, nor shards that were temporarily in no plan.
+// TestTakeoversAreBounded checks that a dead member's shards must be held again in time, on this
+// machine. It does not judge moves during a fault for everybody, nor shards that were temporarily
+// in no plan.
 func TestTakeoversAreBounded(t *testing.T) {
 	timing := testOptions(t).timing
 	after := func(d time.Duration) []*harness.Event { return []*harness.Event{leaseLine(t, d, 11, "b_1", 2)} }
@@ -27,27 +28,27 @@ func TestTakeoversAreBounded(t *testing.T) {
 		flags   string
 		want    string
 	}{
-		"in time":              {log: after(late - time.Millisecond), e: killed},
-		"late":                 {log: after(late), e: killed, want: "takeover, from the last renewal: 8.001s, must be at most 8s"},
-		"late, busy machine":   {log: after(late), e: killed, machine: calibrate.Machine{Write: time.Millisecond}},
-		"late, only printed":   {log: after(late), e: killed, flags: "-bounds=false"},
-		"late, for everybody":  {log: after(late), e: expectation{everyone: true, replaced: true}},
-		"given to who died":    {log: released, e: killed, want: "takeover, from the last renewal: 8.001s"},
-		"in no plan meanwhile": {log: released, e: killed, retired: true},
-		"nobody is replaced":   {log: after(late), e: expectation{}},
+		"in time":                  {log: after(late - time.Millisecond), e: killed},
+		"late":                     {log: after(late), e: killed, want: "takeover, from the last renewal: 8.001s, must be at most 8s"},
+		"late, busy machine":       {log: after(late), e: killed, machine: calibrate.Machine{Write: time.Millisecond}},
+		"late, only printed":       {log: after(late), e: killed, flags: "-bounds=false"},
+		"late, for everybody":      {log: after(late), e: expectation{everyone: true, replaced: true}},
+		"given to the dead member": {log: released, e: killed, want: "takeover, from the last renewal: 8.001s"},
+		"temporarily in no plan":   {log: released, e: killed, retired: true},
+		"nobody is replaced":       {log: after(late), e: expectation{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &world{opts: testOptions(t, strings.Fields(test.flags)...), out: newPrinter(io.Discard), machine: test.machine}
-			w.journal = newJournal(map[string]shard.ID{testLease: testShard}, "")
-			w.journal.add(leaseLine(t, 0, 10, "a_1", 1))
+			env := &environment{opts: testOptions(t, strings.Fields(test.flags)...), out: newPrinter(io.Discard), machine: test.machine}
+			env.journal = newJournal(map[string]shard.ID{testLease: testShard}, "")
+			env.journal.add(leaseLine(t, 0, 10, "a_1", 1))
 			if test.retired {
-				w.journal.follow(nil)
-				w.journal.follow(map[string]shard.ID{testLease: testShard})
+				env.journal.follow(nil)
+				env.journal.follow(map[string]shard.ID{testLease: testShard})
 			}
 			for _, e := range test.log {
-				w.journal.add(e)
+				env.journal.add(e)
 			}
-			err := (&round{world: w}).bounds(test.e, epoch.Add(time.Millisecond))
+			err := (&round{env: env}).bounds(test.e, epoch.Add(time.Millisecond))
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
@@ -55,8 +56,8 @@ func TestTakeoversAreBounded(t *testing.T) {
 	}
 }
 
-// TestHandoffsAreBounded: the p99 of all planned handoffs counts, on the slowest machine that this
-// one was; faults that are not orderly add nothing.
+// TestHandoffsAreBounded checks that the p99 of all planned handoffs counts, relative to the
+// slowest measurement of the machine, and that faults that are not orderly add nothing.
 func TestHandoffsAreBounded(t *testing.T) {
 	for name, test := range map[string]struct {
 		gap     time.Duration
@@ -72,7 +73,7 @@ func TestHandoffsAreBounded(t *testing.T) {
 		"nothing, and cut": {kind: "cut"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := &chaos{world: &world{opts: testOptions(t), out: newPrinter(io.Discard)}}
+			c := &chaos{environment: &environment{opts: testOptions(t), out: newPrinter(io.Discard)}}
 			c.journal = newJournal(map[string]shard.ID{testLease: testShard}, "")
 			c.outcomes = []outcome{{name: test.kind}}
 			c.journal.add(leaseLine(t, 0, 10, "a_1", 1))
@@ -80,13 +81,13 @@ func TestHandoffsAreBounded(t *testing.T) {
 				c.journal.add(leaseLine(t, time.Second, 11, "", 1))
 				c.journal.add(leaseLine(t, time.Second+test.gap, 12, "b_1", 2))
 			}
-			// How slow the machine was before a fault that is not orderly does not count.
+			// The machine's speed before a fault that is not orderly does not count.
 			c.machine = calibrate.Machine{Write: time.Hour}
-			if err := (&round{world: c.world, kind: faultByName("cut")}).bounds(expectation{}, epoch.Add(time.Hour)); err != nil {
+			if err := (&round{env: c.environment, kind: faultByName("cut")}).bounds(expectation{}, epoch.Add(time.Hour)); err != nil {
 				t.Fatal(err)
 			}
 			c.machine = test.machine
-			if err := (&round{world: c.world, kind: faultByName(test.kind)}).bounds(expectation{}, epoch.Add(time.Millisecond)); err != nil {
+			if err := (&round{env: c.environment, kind: faultByName(test.kind)}).bounds(expectation{}, epoch.Add(time.Millisecond)); err != nil {
 				t.Fatal(err)
 			}
 			err := c.handoffs()

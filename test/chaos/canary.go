@@ -23,8 +23,7 @@ const (
 )
 
 // canaries are ReplicaSets without pods, one in each namespace, whose specification changes once a
-// second. How long it takes until the controller has seen a change is measured by the audit log;
-// see latencies.
+// second. The audit log shows how long the controller takes to see a change; see latencies.
 type canaries struct {
 	client     kubernetes.Interface
 	namespaces []string
@@ -46,7 +45,7 @@ func (c *canaries) prepare(ctx context.Context) error {
 	return nil
 }
 
-// Run changes all canaries until ctx ends, each at its own moment of the second.
+// Run changes every canary once a second until ctx ends, each at its own offset.
 func (c *canaries) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -69,8 +68,8 @@ func (c *canaries) change(ctx context.Context, namespace string) {
 		case <-ctx.Done():
 			return
 		}
-		// Any change of the specification counts the generation up; this one has no other effect
-		// without pods.
+		// Any change of the specification increments the generation. Without pods, this one has no
+		// other effect.
 		patch := fmt.Appendf(nil, `{"spec":{"minReadySeconds":%d}}`, i%1000)
 		limited, cancel := context.WithTimeout(ctx, requestLimit)
 		if _, err := c.client.AppsV1().ReplicaSets(namespace).Patch(limited, canaryName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
@@ -80,8 +79,8 @@ func (c *canaries) change(ctx context.Context, namespace string) {
 	}
 }
 
-// spreadNamespaces returns names of namespaces, one in each namespaced shard of the plan, and where
-// each lies.
+// spreadNamespaces returns namespace names, one in each namespaced shard of the plan, and the shard
+// of each.
 func spreadNamespaces(plan shard.Plan) ([]string, map[string]shard.ID) {
 	var names []string
 	homes := map[string]shard.ID{}
@@ -89,7 +88,8 @@ func spreadNamespaces(plan shard.Plan) ([]string, map[string]shard.ID) {
 		if !s.Namespaced() {
 			continue
 		}
-		// What varies stands in front: the hash hardly tells names apart that differ at their end.
+		// The varying part comes first, because the hash hardly separates names that differ only at
+		// the end.
 		for i := 0; ; i++ {
 			name := fmt.Sprintf("c%d-chaos", i)
 			if _, taken := homes[name]; !taken && s.Range.ContainsNamespace(name) {

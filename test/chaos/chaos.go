@@ -22,17 +22,17 @@ import (
 const (
 	startLimit  = 5 * time.Minute
 	settleLimit = 3 * time.Minute
-	// settledReplicas is how many pods each Deployment has in the end.
+	// settledReplicas is the number of pods of each Deployment at the end.
 	settledReplicas = 2
-	// calmTime is between two faults, so that there is something to compare with.
+	// calmTime is the pause between two faults, for comparison.
 	calmTime = 3 * time.Second
-	// stallNoted is from when on a stall of the machine is mentioned.
+	// stallNoted is the shortest stall of the machine that is reported.
 	stallNoted = 500 * time.Millisecond
 )
 
 // chaos is one run.
 type chaos struct {
-	*world
+	*environment
 	dir        string
 	canaries   *canaries
 	tamperings []tampering
@@ -48,22 +48,22 @@ func newChaos(opts options, dir string) (*chaos, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{
+	env := &environment{
 		opts: opts, out: newPrinter(os.Stdout), random: newRandom(opts.seed, faultChance), plan: plan,
 		http: newHTTPClient(), leaders: map[string]*manager{}, retired: map[string]bool{},
 	}
-	w.namespaces, w.homes = spreadNamespaces(plan)
-	w.first = plan
+	env.namespaces, env.homes = spreadNamespaces(plan)
+	env.first = plan
 	leases := shardLeases(plan)
 	if opts.target == stockTarget {
 		leases = map[string]shard.ID{stockName: {}}
 	}
-	w.journal = newJournal(leases, opts.leaderLock())
-	return &chaos{world: w, dir: dir}, nil
+	env.journal = newJournal(leases, opts.leaderLock())
+	return &chaos{environment: env, dir: dir}, nil
 }
 
-// Run starts everything, does its faults, and returns an error if not all held. It returns after
-// all that it started has ended.
+// Run starts everything, runs the faults, and returns an error if any check failed. All that it
+// started has ended when it returns.
 func (c *chaos) Run(ctx context.Context) (err error) {
 	if err := c.startControlPlane(ctx); err != nil {
 		return err
@@ -177,7 +177,7 @@ func (c *chaos) prepare(ctx context.Context) error {
 	return errors.Join(c.canaries.prepare(ctx), c.load.prepare(ctx))
 }
 
-// finish lets everything settle, ends the replicas in good order, and judges.
+// finish waits until everything has settled, stops the replicas cleanly, and judges.
 func (c *chaos) finish(ctx context.Context, loadEnded time.Time) error {
 	c.report(loadEnded)
 	errs := []error{c.rateError(loadEnded), c.handoffs(), c.settle(ctx), c.leaveAll(ctx)}
@@ -198,7 +198,7 @@ func (c *chaos) rateError(loadEnded time.Time) error {
 	return nil
 }
 
-// settle brings all Deployments to the same size and waits until that is so.
+// settle scales all Deployments to the same size and waits for them.
 func (c *chaos) settle(ctx context.Context) error {
 	for _, namespace := range c.namespaces {
 		if err := c.load.scale(ctx, namespace, settledReplicas); err != nil {
@@ -212,7 +212,7 @@ func (c *chaos) settle(ctx context.Context) error {
 	return err
 }
 
-// leaveAll ends all replicas together, as a fleet is scaled to zero.
+// leaveAll stops all replicas together, as when a fleet is scaled to zero.
 func (c *chaos) leaveAll(ctx context.Context) error {
 	managers := c.all()
 	errs := make([]error, len(managers))
@@ -233,7 +233,7 @@ func (c *chaos) leaveAll(ctx context.Context) error {
 	return errors.Join(append(errs, leaseHolders(ctx, c.client.CoordinationV1().Leases(metav1.NamespaceSystem), leases))...)
 }
 
-// killAll ends what is left when a run has failed.
+// killAll kills what is left after a failed run.
 func (c *chaos) killAll() {
 	for _, m := range c.all() {
 		_ = m.kill()

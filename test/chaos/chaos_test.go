@@ -44,7 +44,7 @@ func TestEveryShardHasACanary(t *testing.T) {
 		}
 		for name, id := range homes {
 			if s, _ := plan.Shard(id); !s.Range.ContainsNamespace(name) {
-				t.Errorf("%s does not lie in %s", name, id)
+				t.Errorf("%s is not in %s", name, id)
 			}
 		}
 	}
@@ -53,7 +53,7 @@ func TestEveryShardHasACanary(t *testing.T) {
 func TestFlags(t *testing.T) {
 	for _, test := range []struct {
 		args string
-		want string // of the error; of the faults if it begins with "="
+		want string // in the error; the list of faults if it begins with "="
 	}{
 		{"-faults kill,cut", "=kill cut"},
 		{"-faults all -target stock", "=kill stop stop-in-burst rolling"},
@@ -92,8 +92,8 @@ func TestTamperingExcusesItsShardOnly(t *testing.T) {
 		want bool
 	}{
 		{"its Lease", audit.Violation{Kind: audit.LeaseDeleted, URI: uri, Time: epoch.Add(time.Second)}, true},
-		{"taken from who lives", audit.Violation{Kind: audit.HolderNotEnded, URI: uri, Time: epoch}, true},
-		{"a write of who has ended", audit.Violation{Kind: audit.WriterEnded, Detail: testShard.String(), Time: epoch}, false},
+		{"taken from a live holder", audit.Violation{Kind: audit.HolderNotEnded, URI: uri, Time: epoch}, true},
+		{"a write after the claim ended", audit.Violation{Kind: audit.WriterEnded, Detail: testShard.String(), Time: epoch}, false},
 		{"a write for it", audit.Violation{Kind: audit.NotHolder, Detail: "a_1 for namespaces/00, term 1: no", Time: epoch}, true},
 		{"too late", audit.Violation{Kind: audit.LeaseDeleted, URI: uri, Time: epoch.Add(time.Hour)}, false},
 		{"another shard", audit.Violation{Kind: audit.NotHolder, Detail: "a_1 for namespaces/01, term 1: no", Time: epoch}, false},

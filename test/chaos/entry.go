@@ -4,13 +4,12 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// counts reports whether it is a write that somebody wants for its own sake: no sign of life, no
-// record of an event.
+// counts reports whether the write is real work, and not a heartbeat or an Event.
 func counts(e *harness.Event) bool {
 	return e.ObjectRef.Resource != "leases" && e.ObjectRef.Resource != "events"
 }
 
-// isCanary reports whether it is a write of a canary.
+// isCanary reports whether the event writes a canary.
 func isCanary(e *harness.Event) bool {
 	return e.ObjectRef.Resource == "replicasets" && e.ObjectRef.Name == canaryName
 }

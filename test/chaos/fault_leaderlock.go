@@ -12,16 +12,16 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// errNoLeaderLock is for faults of the leader lock where -replica-flags has turned it off.
+// errNoLeaderLock is returned by leader-lock faults if -replica-flags has turned the lock off.
 var errNoLeaderLock = errors.New("this fleet has no leader lock")
 
-// leaderLockFault changes the Lease that the stock controller manager would lead by, which the
-// fleet holds.
+// leaderLockFault changes the leader lock: the stock controller manager's Lease, which the fleet
+// holds.
 type leaderLockFault struct {
-	world *world
-	how   leaseEdit
-	// taken is set if the Lease then names somebody else: the members must end, and may not write
-	// until that has run out. If not, the fleet writes the Lease again and goes on.
+	env *environment
+	how leaseEdit
+	// taken is set if the Lease then names another holder. The members must end, and may not write
+	// until the forged lock has expired. Otherwise the fleet rewrites the Lease and continues.
 	taken  bool
 	before leaderLockState
 	began  time.Time
@@ -29,30 +29,30 @@ type leaderLockFault struct {
 
 // Begin implements fault.
 func (f *leaderLockFault) Begin(ctx context.Context) (expectation, error) {
-	w := f.world
-	if w.opts.leaderLock() == "" {
+	env := f.env
+	if env.opts.leaderLock() == "" {
 		return expectation{}, errNoLeaderLock
 	}
-	if _, err := w.loadedVictim(ctx); err != nil {
+	if _, err := env.loadedVictim(ctx); err != nil {
 		return expectation{}, err
 	}
-	f.before, f.began = w.journal.leaderLockNow(), time.Now()
-	w.out.printf("      the leader lock is in its term %d", f.before.transitions)
-	// Until a member hears of it, it may write: at the longest until its own right ends.
-	t := &tampering{lease: w.opts.leaderLock(), from: f.began, to: f.began.Add(w.opts.timing.RenewDeadline)}
+	f.before, f.began = env.journal.leaderLockNow(), time.Now()
+	env.out.printf("      the leader lock is in its term %d", f.before.transitions)
+	// A member may write until it learns of the change, at the longest until its own claim ends.
+	t := &tampering{lease: env.opts.leaderLock(), from: f.began, to: f.began.Add(env.opts.timing.RenewDeadline)}
 	e := expectation{tampered: t, leaderLockMoves: true, verify: f.verifyKept}
 	if f.taken {
-		e.victims, e.everyone, e.ends, e.verify = names(w.wanted()), true, true, f.verifyTaken
+		e.victims, e.everyone, e.ends, e.verify = names(env.wanted()), true, true, f.verifyTaken
 	}
-	return e, w.tamper(ctx, w.opts.leaderLock(), f.how)
+	return e, env.tamper(ctx, env.opts.leaderLock(), f.how)
 }
 
 // End implements fault.
 func (f *leaderLockFault) End(context.Context) error { return nil }
 
-// verifyKept returns an error unless the leader lock is back in its term, and was nobody else's.
+// verifyKept returns an error unless the leader lock is back in its term, and nobody else held it.
 func (f *leaderLockFault) verifyKept(context.Context) error {
-	changes := f.world.journal.leaderLockChangesSince(f.began)
+	changes := f.env.journal.leaderLockChangesSince(f.began)
 	for _, c := range changes {
 		if c.to.holder != "" && !c.to.equal(f.before.leaderLockTerm) {
 			return fmt.Errorf("the leader lock went to %q, term %d: must be back in term %d of %q", c.to.holder, c.to.transitions, f.before.transitions, f.before.holder)
@@ -62,19 +62,19 @@ func (f *leaderLockFault) verifyKept(context.Context) error {
 		return errors.New("the log has no change of the leader lock")
 	}
 	took := changes[len(changes)-1].at.Sub(f.began)
-	return f.world.hold("the fleet had written the leader lock again", took, calibrate.LeaderLockWritten, calibrate.TakeoverSteps, f.world.machine)
+	return f.env.hold("the fleet had written the leader lock again", took, calibrate.LeaderLockWritten, calibrate.TakeoverSteps, f.env.machine)
 }
 
-// verifyTaken returns an error unless the fleet waited until the forgery had run out, wrote nothing
-// meanwhile, and then began a new term.
+// verifyTaken returns an error unless the fleet waited until the forgery had expired, wrote nothing
+// in the meantime, and then began a new term.
 func (f *leaderLockFault) verifyTaken(context.Context) error {
-	w, timing := f.world, f.world.opts.timing
-	now := w.journal.leaderLockNow()
+	env, timing := f.env, f.env.opts.timing
+	now := env.journal.leaderLockNow()
 	if now.holder != leaseapi.LeaderLockIdentity(fleetName) || now.transitions <= f.before.transitions {
 		return fmt.Errorf("the leader lock is held by %q for term %d: must be the fleet's, above term %d", now.holder, now.transitions, f.before.transitions)
 	}
 	var taken time.Time
-	for _, c := range w.journal.leaderLockChangesSince(f.began) {
+	for _, c := range env.journal.leaderLockChangesSince(f.began) {
 		if c.to.holder == now.holder {
 			taken = c.at
 		}
@@ -83,39 +83,39 @@ func (f *leaderLockFault) verifyTaken(context.Context) error {
 	if waited < timing.LeaseDuration {
 		return fmt.Errorf("the fleet took the leader lock %v after the forgery: must be %v or later", waited, timing.LeaseDuration)
 	}
-	if n := w.journal.writesBetween(f.began.Add(timing.RenewDeadline), taken); n > 0 {
-		return fmt.Errorf("%d writes of members arrived while somebody else had the leader lock, later than %v after the forgery", n, timing.RenewDeadline)
+	if n := env.journal.writesBetween(f.began.Add(timing.RenewDeadline), taken); n > 0 {
+		return fmt.Errorf("%d writes of members arrived while somebody else held the leader lock, more than %v after the forgery", n, timing.RenewDeadline)
 	}
-	// The members are started again, and count from what they see then.
-	return w.hold("the fleet had the leader lock again", waited, restartPause+timing.LeaseDuration+calibrate.Takeover, calibrate.StartSteps, w.machine)
+	// The members restart, and measure the lease duration from then.
+	return env.hold("the fleet had the leader lock again", waited, restartPause+timing.LeaseDuration+calibrate.Takeover, calibrate.StartSteps, env.machine)
 }
 
 // stockFault starts a stock controller manager with its own flags beside the fleet, as on a node
-// that was not swapped yet.
+// that has not been migrated yet.
 type stockFault struct {
-	world  *world
+	env    *environment
 	stock  *harness.Manager
 	before int
 }
 
 // Begin implements fault.
 func (f *stockFault) Begin(ctx context.Context) (expectation, error) {
-	w := f.world
-	if w.opts.leaderLock() == "" {
+	env := f.env
+	if env.opts.leaderLock() == "" {
 		return expectation{}, errNoLeaderLock
 	}
-	if _, err := w.loadedVictim(ctx); err != nil {
+	if _, err := env.loadedVictim(ctx); err != nil {
 		return expectation{}, err
 	}
-	f.before = w.journal.writesEver(stockName)
+	f.before = env.journal.writesEver(stockName)
 	var err error
-	f.stock, err = harness.Start(w.cp, harness.Spec{Name: "stock", Binary: stockName, Flags: append(timingFlags(w.opts.timing), "--v=4"), Grace: grace})
+	f.stock, err = harness.Start(env.cp, harness.Spec{Name: "stock", Binary: stockName, Flags: append(timingFlags(env.opts.timing), "--v=4"), Grace: grace})
 	if err != nil {
 		return expectation{}, err
 	}
 	waits := f.stock.Logs("is held by", leaseapi.LeaderLockIdentity(fleetName))
-	_, err = w.await(ctx, loadedLimit, "the stock controller manager waits for the fleet", waits)
-	return expectation{lasts: w.opts.timing.LeaseDuration + beyondLease, progress: true, verify: f.verify}, err
+	_, err = env.await(ctx, loadedLimit, "the stock controller manager waits for the fleet", waits)
+	return expectation{lasts: env.opts.timing.LeaseDuration + beyondLease, progress: true, verify: f.verify}, err
 }
 
 // End implements fault.
@@ -138,7 +138,7 @@ func (f *stockFault) verify(context.Context) error {
 	if strings.Contains(log, "became leader") {
 		return fmt.Errorf("the stock controller manager became leader beside the fleet, see %s", f.stock.LogPath())
 	}
-	if n := f.world.journal.writesEver(stockName) - f.before; n > 0 {
+	if n := f.env.journal.writesEver(stockName) - f.before; n > 0 {
 		return fmt.Errorf("the stock controller manager made %d writes beside the fleet, see %s", n, f.stock.LogPath())
 	}
 	return nil

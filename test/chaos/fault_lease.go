@@ -18,11 +18,11 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// forgedHolder is nobody's incarnation.
+// forgedHolder is an incarnation of no member.
 const forgedHolder = "forged_00000000-0000-0000-0000-000000000000"
 
-// leaseEdit is what an administrator does to a Lease that he should leave alone. A nil lease is
-// deleted.
+// leaseEdit is a change by an administrator to a Lease that should be left alone. A nil result
+// deletes the Lease.
 type leaseEdit func(*coordinationv1.Lease) *coordinationv1.Lease
 
 func deleteLease(*coordinationv1.Lease) *coordinationv1.Lease { return nil }
@@ -43,12 +43,12 @@ func spoilLease(l *coordinationv1.Lease) *coordinationv1.Lease {
 	return l
 }
 
-// aftermath returns an error if a shard's Lease has not come to what the fleet promises of how it
-// was tampered with. before is what it said, after what it says now that the fleet is whole again;
-// taken is how long after the tampering somebody acquired it, zero if nobody has.
+// aftermath returns an error if the state of a shard's Lease is not what the fleet promises after
+// such tampering. before is its state before, after its state once the fleet is whole again. taken
+// is how long after the tampering somebody acquired it; zero if nobody has.
 type aftermath func(before, after hold, taken time.Duration, timing election.Timing) error
 
-// keepsClaim: the holder writes the Lease again, and its claim goes on.
+// keepsClaim requires that the holder rewrites the Lease and its claim goes on.
 func keepsClaim(before, after hold, _ time.Duration, _ election.Timing) error {
 	if after.holder != before.holder || after.term != before.term {
 		return fmt.Errorf("%s held it for term %d, and now %s for term %d: the claim must go on", before.holder, before.term, after.holder, after.term)
@@ -56,7 +56,7 @@ func keepsClaim(before, after hold, _ time.Duration, _ election.Timing) error {
 	return nil
 }
 
-// newClaim: the holder's claim ends, and another one begins.
+// newClaim requires that the holder's claim ends and another one begins.
 func newClaim(before, after hold, _ time.Duration, _ election.Timing) error {
 	if after.term <= before.term {
 		return fmt.Errorf("%s holds it for term %d: must be above %d, the term that was ended", after.holder, after.term, before.term)
@@ -64,8 +64,8 @@ func newClaim(before, after hold, _ time.Duration, _ election.Timing) error {
 	return nil
 }
 
-// runsOut: the holder's claim ends, and another one begins, not before what stands on the Lease has
-// run out.
+// runsOut requires that the holder's claim ends and another one begins, no earlier than what the
+// Lease says has expired.
 func runsOut(before, after hold, taken time.Duration, timing election.Timing) error {
 	if taken < timing.LeaseDuration {
 		return fmt.Errorf("%s took it %v after the forgery: must be %v or later", after.holder, taken, timing.LeaseDuration)
@@ -75,7 +75,7 @@ func runsOut(before, after hold, taken time.Duration, timing election.Timing) er
 
 // tamperFault changes the Lease of a shard at work.
 type tamperFault struct {
-	world  *world
+	env    *environment
 	how    leaseEdit
 	then   aftermath
 	name   string
@@ -85,32 +85,31 @@ type tamperFault struct {
 
 // Begin implements fault.
 func (f *tamperFault) Begin(ctx context.Context) (expectation, error) {
-	id, before, err := f.world.loadedShard(ctx)
+	id, before, err := f.env.loadedShard(ctx)
 	if err != nil {
 		return expectation{}, err
 	}
 	f.name, f.before, f.began = leaseapi.ShardLease(fleetName, id), before, time.Now()
 	t := &tampering{lease: f.name, shard: id, from: f.began}
-	return expectation{tampered: t, verify: f.verify}, f.world.tamper(ctx, f.name, f.how)
+	return expectation{tampered: t, verify: f.verify}, f.env.tamper(ctx, f.name, f.how)
 }
 
 // End implements fault.
 func (f *tamperFault) End(context.Context) error { return nil }
 
-// verify holds what has become of the Lease against what is promised, and what is written on it
-// against what makes sense.
+// verify checks that the Lease's history is what is promised, and that its content makes sense.
 func (f *tamperFault) verify(ctx context.Context) error {
 	var taken time.Duration
-	for _, c := range f.world.journal.changesSince(f.began) {
+	for _, c := range f.env.journal.changesSince(f.began) {
 		if c.lease == f.name && c.to != "" && c.to != forgedHolder {
 			taken = c.at.Sub(f.began)
 		}
 	}
-	after, timing := f.world.journal.snapshot()[f.name], f.world.opts.timing
+	after, timing := f.env.journal.snapshot()[f.name], f.env.opts.timing
 	if err := f.then(f.before, after, taken, timing); err != nil {
 		return fmt.Errorf("%s: %w", f.name, err)
 	}
-	lease, err := f.world.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, f.name, metav1.GetOptions{})
+	lease, err := f.env.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, f.name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -120,9 +119,9 @@ func (f *tamperFault) verify(ctx context.Context) error {
 	return nil
 }
 
-// tamper changes a Lease of kube-system as it is at the moment.
-func (w *world) tamper(ctx context.Context, name string, how leaseEdit) error {
-	leases := w.client.CoordinationV1().Leases(metav1.NamespaceSystem)
+// tamper changes the current state of a Lease in kube-system.
+func (env *environment) tamper(ctx context.Context, name string, how leaseEdit) error {
+	leases := env.client.CoordinationV1().Leases(metav1.NamespaceSystem)
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error { return edit(ctx, leases, name, how) })
 }
 
@@ -138,7 +137,7 @@ func edit(ctx context.Context, leases coordinationclient.LeaseInterface, name st
 	return err
 }
 
-// leaseHolders returns the Leases of the fleet that still have a holder.
+// leaseHolders returns an error for each of the Leases that still has a holder.
 func leaseHolders(ctx context.Context, leases coordinationclient.LeaseInterface, names []string) error {
 	var errs []error
 	for _, name := range names {

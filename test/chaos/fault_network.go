@@ -14,27 +14,27 @@ const (
 	slowLasts  = 10 * time.Second
 	stormLasts = 12 * time.Second
 
-	// stormErrors of all requests are answered with an error in a storm, stormGone of new watches
-	// with 410.
+	// stormErrors is the share of requests that a storm answers with an error, stormGone the share
+	// of new watches that it answers with 410.
 	stormErrors = 0.25
 	stormGone   = 0.4
-	// stormPause is between two cuts of all watches.
+	// stormPause is the time between two cuts of all watches.
 	stormPause = 3 * time.Second
 )
 
-// networkFault spoils the way of one replica to the API server.
+// networkFault disturbs one replica's connection to the API server.
 type networkFault struct {
-	world  *world
+	env    *environment
 	mode   harness.Mode
 	victim *manager
-	// before is how often the proxy had interfered.
+	// before is how often the proxy had interfered before the fault.
 	before int64
 }
 
 // Begin implements fault.
 func (f *networkFault) Begin(ctx context.Context) (expectation, error) {
 	var err error
-	if f.victim, err = f.world.loadedVictim(ctx); err != nil {
+	if f.victim, err = f.env.loadedVictim(ctx); err != nil {
 		return expectation{}, err
 	}
 	f.before = f.victim.proxy.Hindered()
@@ -44,7 +44,7 @@ func (f *networkFault) Begin(ctx context.Context) (expectation, error) {
 		e.lasts, e.unharmed, e.progress = slowLasts, true, true
 		return e, nil
 	}
-	e.lasts, e.replaced, e.ends = f.world.opts.timing.LeaseDuration+beyondLease, true, true
+	e.lasts, e.replaced, e.ends = f.env.opts.timing.LeaseDuration+beyondLease, true, true
 	return e, nil
 }
 
@@ -55,16 +55,16 @@ func (f *networkFault) End(context.Context) error {
 	}
 	f.victim.proxy.Set(harness.Pass)
 	n := f.victim.proxy.Hindered() - f.before
-	f.world.out.printf("      hindered %d times", n)
+	f.env.out.printf("      hindered %d times", n)
 	if n == 0 {
 		return errors.New("the fault has hit nothing")
 	}
 	return nil
 }
 
-// stormFault answers requests of all replicas in the API server's place, or ends their watches.
+// stormFault answers requests of all replicas instead of the API server, or ends their watches.
 type stormFault struct {
-	world   *world
+	env     *environment
 	watches bool
 	before  int64
 	stop    context.CancelFunc
@@ -73,7 +73,7 @@ type stormFault struct {
 
 // Begin implements fault.
 func (f *stormFault) Begin(ctx context.Context) (expectation, error) {
-	if _, err := f.world.loadedVictim(ctx); err != nil {
+	if _, err := f.env.loadedVictim(ctx); err != nil {
 		return expectation{}, err
 	}
 	f.before = f.injected()
@@ -81,8 +81,8 @@ func (f *stormFault) Begin(ctx context.Context) (expectation, error) {
 	if f.watches {
 		refused, gone = 0, stormGone
 	}
-	for _, m := range f.world.wanted() {
-		m.weather.Set(refused, gone)
+	for _, m := range f.env.wanted() {
+		m.injector.Set(refused, gone)
 		m.proxy.Set(harness.Terminate)
 	}
 	ctx, f.stop = context.WithCancel(ctx)
@@ -97,16 +97,16 @@ func (f *stormFault) Begin(ctx context.Context) (expectation, error) {
 
 func (f *stormFault) cutWatches(ctx context.Context) {
 	for f.watches && command.Pause(ctx, stormPause) {
-		for _, m := range f.world.all() {
-			m.weather.EndWatches()
+		for _, m := range f.env.all() {
+			m.injector.EndWatches()
 		}
 	}
 }
 
 func (f *stormFault) injected() int64 {
 	n := int64(0)
-	for _, m := range f.world.all() {
-		n += m.weather.Injected()
+	for _, m := range f.env.all() {
+		n += m.injector.Injected()
 	}
 	return n
 }
@@ -118,12 +118,12 @@ func (f *stormFault) End(context.Context) error {
 	}
 	f.stop()
 	<-f.done
-	for _, m := range f.world.all() {
-		m.weather.Set(0, 0)
+	for _, m := range f.env.all() {
+		m.injector.Set(0, 0)
 		m.proxy.Set(harness.Pass)
 	}
 	n := f.injected() - f.before
-	f.world.out.printf("      %d answers made up, watches ended included", n)
+	f.env.out.printf("      %d answers injected, including ended watches", n)
 	if n == 0 {
 		return errors.New("the storm has hit nothing")
 	}

@@ -16,54 +16,56 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// operatorKinds are what an operator does to a fleet, each in three kinds of bad weather that comes
-// up in the middle of it. Whatever the weather, the command must end with status 0, the fleet be as
-// was asked for, and what the weather alone must leave in peace be left in peace: the pause of etcd
-// hurts nobody, and the cut nobody but the member that is cut off.
+// operatorKinds are an operator's changes to a fleet, each with three kinds of failure that begin
+// in the middle. The command must exit with status 0 and the fleet must end up as requested. The
+// failure must hurt only what it hurts alone: a pause of etcd hurts nobody, a cut only the member
+// that is cut off.
 func operatorKinds() []faultKind {
 	var kinds []faultKind
 	for _, o := range []struct {
 		name string
-		make func(*world) operation
+		make func(*environment) operation
 	}{
-		{"split", func(w *world) operation { return &planChange{world: w, edit: splitShard} }},
-		{"ring", func(w *world) operation { return &planChange{world: w, edit: moveJobs} }},
-		{"drain", func(w *world) operation { return &drain{world: w} }},
+		{"split", func(env *environment) operation { return &planChange{env: env, edit: splitShard} }},
+		{"ring", func(env *environment) operation { return &planChange{env: env, edit: moveJobs} }},
+		{"drain", func(env *environment) operation { return &drain{env: env} }},
 	} {
 		for _, b := range []struct {
 			name string
-			make func(*world) fault
+			make func(*environment) fault
 		}{
-			{"restart", func(w *world) fault { return &apiServerFault{world: w} }},
-			{"stall", func(w *world) fault { return &etcdFault{world: w} }},
-			{"cut", func(w *world) fault { return &networkFault{world: w, mode: harness.Cut} }},
+			{"restart", func(env *environment) fault { return &apiServerFault{env: env} }},
+			{"stall", func(env *environment) fault { return &etcdFault{env: env} }},
+			{"cut", func(env *environment) fault { return &networkFault{env: env, mode: harness.Cut} }},
 		} {
-			kinds = append(kinds, faultKind{name: o.name + "-in-" + b.name, make: func(w *world) fault {
-				return &operatorFault{world: w, operation: o.make(w), weather: b.make(w)}
+			kinds = append(kinds, faultKind{name: o.name + "-in-" + b.name, make: func(env *environment) fault {
+				return &operatorFault{env: env, operation: o.make(env), failure: b.make(env)}
 			}})
 		}
 	}
 	return kinds
 }
 
-// operation is something that an operator does with the flotilla command.
+// operation is what an operator does with the flotilla command.
 type operation interface {
-	// Command chooses what is to be done, and returns the command that does it and waits for it.
+	// Command decides what to do, and returns the arguments of the command that does it and waits
+	// for it.
 	Command(ctx context.Context) ([]string, error)
-	// Begun is told of the fleet's Leases, and reports whether they say that it has begun.
+	// Begun receives the fleet's Leases, and reports whether they show that the operation has
+	// begun.
 	Begun(lease *coordinationv1.Lease) bool
-	// Done returns nil once the fleet is as was asked for.
+	// Done returns nil once the fleet is as requested.
 	Done(ctx context.Context) error
-	// Undo takes it back.
+	// Undo reverts the operation.
 	Undo(ctx context.Context) error
 }
 
-// operatorFault has an operator do something, and the weather change while it is under way.
+// operatorFault runs an operation and starts a failure while it is under way.
 type operatorFault struct {
-	world     *world
+	env       *environment
 	operation operation
-	weather   fault
-	// command is nil until it runs, storm set once the weather has begun to change.
+	failure   fault
+	// command is nil until it runs; storm is set once the failure has begun.
 	command *controlplane.Process
 	storm   bool
 }
@@ -74,30 +76,30 @@ func (f *operatorFault) Begin(ctx context.Context) (expectation, error) {
 		return expectation{}, err
 	}
 	f.storm = true
-	return f.weather.Begin(ctx)
+	return f.failure.Begin(ctx)
 }
 
-// start runs the command, and returns as soon as the Leases say that the fleet acts on it: that it
-// was told, or that the first Lease has changed hands, by chance.
+// start runs the command, and returns as soon as the Leases show that the fleet acts on it. At
+// random that is the request, or the first Lease that changes hands.
 func (f *operatorFault) start(ctx context.Context) error {
-	w := f.world
-	if _, err := w.loadedVictim(ctx); err != nil {
+	env := f.env
+	if _, err := env.loadedVictim(ctx); err != nil {
 		return err
 	}
 	args, err := f.operation.Command(ctx)
 	if err != nil {
 		return err
 	}
-	signs := w.random.IntN(2)
-	ctx, cancel := context.WithTimeout(ctx, w.opts.margin)
+	signs := env.random.IntN(2)
+	ctx, cancel := context.WithTimeout(ctx, env.opts.margin)
 	defer cancel()
-	watch, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Watch(ctx,
+	watch, err := env.client.CoordinationV1().Leases(metav1.NamespaceSystem).Watch(ctx,
 		metav1.ListOptions{LabelSelector: labels.Set{leaseapi.FleetLabel: fleetName}.String()})
 	if err != nil {
 		return err
 	}
 	defer watch.Stop()
-	if f.command, err = w.operate(args...); err != nil {
+	if f.command, err = env.operate(args...); err != nil {
 		return err
 	}
 	s := signals{operation: f.operation, holders: map[string]string{}, after: signs}
@@ -109,18 +111,18 @@ func (f *operatorFault) start(ctx context.Context) error {
 				return fmt.Errorf("watching Leases: %v", event.Object)
 			}
 			if s.enough(lease) {
-				w.out.printf("      the weather changes: the fleet has been told, and %d Leases have changed hands", signs)
+				env.out.printf("      the failure begins: the fleet has the request, and %d Leases have changed hands", signs)
 				return nil
 			}
 		case <-f.command.Done():
 			return fmt.Errorf("the command ended before the fleet had begun: %w, see %s", f.command.Wait(), f.command.LogPath())
 		case <-ctx.Done():
-			return fmt.Errorf("the fleet has not begun with it within %v, see %s", w.opts.margin, f.command.LogPath())
+			return fmt.Errorf("the fleet has not begun to act on it within %v, see %s", env.opts.margin, f.command.LogPath())
 		}
 	}
 }
 
-// signals tells from the Leases how far an operation is.
+// signals reads an operation's progress from the Leases.
 type signals struct {
 	operation operation
 	begun     bool
@@ -128,7 +130,8 @@ type signals struct {
 	after     int
 }
 
-// enough reports whether the operation has begun and so many shards have changed hands since.
+// enough reports whether the operation has begun and the wanted number of shards have changed hands
+// since.
 func (s *signals) enough(lease *coordinationv1.Lease) bool {
 	holder := ptr.Deref(lease.Spec.HolderIdentity, "")
 	before, known := s.holders[lease.Name]
@@ -146,37 +149,37 @@ func (s *signals) enough(lease *coordinationv1.Lease) bool {
 func (f *operatorFault) End(ctx context.Context) error {
 	var errs []error
 	if f.storm {
-		errs = append(errs, f.weather.End(ctx))
+		errs = append(errs, f.failure.End(ctx))
 	}
 	if f.command == nil {
 		return errors.Join(errs...)
 	}
-	w, began := f.world, time.Now()
-	errs = append(errs, w.finished(ctx, f.command))
-	_, err := w.await(ctx, w.wholeLimit(), "what was asked for is done", func(ctx context.Context) error {
-		return errors.Join(f.operation.Done(ctx), w.leaderLockHeld(began), w.journal.progressed(w.namespaces, began), w.ready(ctx))
+	env, began := f.env, time.Now()
+	errs = append(errs, env.finished(ctx, f.command))
+	_, err := env.await(ctx, env.wholeLimit(), "what was asked for is done", func(ctx context.Context) error {
+		return errors.Join(f.operation.Done(ctx), env.leaderLockHeld(began), env.journal.progressed(env.namespaces, began), env.ready(ctx))
 	})
 	if err == nil {
-		w.out.printf("      done %.1f s after the weather", time.Since(began).Seconds())
+		env.out.printf("      done %.1f s after the failure", time.Since(began).Seconds())
 	}
 	return errors.Join(append(errs, err, wrap("taking it back", f.operation.Undo(ctx)))...)
 }
 
-// operate starts the flotilla command as an operator types it. It goes to the API server itself:
-// proxies are for members.
-func (w *world) operate(args ...string) (*controlplane.Process, error) {
-	binary, err := w.cp.Binary(fleetName)
+// operate starts the flotilla command as an operator would. It talks to the API server directly,
+// because the proxies are for members.
+func (env *environment) operate(args ...string) (*controlplane.Process, error) {
+	binary, err := env.cp.Binary(fleetName)
 	if err != nil {
 		return nil, err
 	}
-	w.out.printf("      flotilla %v", args)
+	env.out.printf("      flotilla %v", args)
 	args = append(args, "--fleet-name="+fleetName)
-	return w.cp.StartProcess("operator", binary, args, controlplane.WithEnv("KUBECONFIG="+w.cp.AdminKubeconfig()))
+	return env.cp.StartProcess("operator", binary, args, controlplane.WithEnv("KUBECONFIG="+env.cp.AdminKubeconfig()))
 }
 
-// finished returns nil if the command ends with status 0, within the time that the fleet may take.
-func (w *world) finished(ctx context.Context, p *controlplane.Process) error {
-	_, err := w.await(ctx, w.wholeLimit(), "the operator's command ends", func(context.Context) error {
+// finished returns nil if the command exits with status 0 within the time that the fleet may take.
+func (env *environment) finished(ctx context.Context, p *controlplane.Process) error {
+	_, err := env.await(ctx, env.wholeLimit(), "the operator's command ends", func(context.Context) error {
 		select {
 		case <-p.Done():
 			return nil

@@ -15,59 +15,59 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// junkPlan is what an editor leaves that was closed too early.
+// junkPlan is half a plan, as an editor that was closed too early leaves it.
 const junkPlan = `{"generation": 7, "rings": [`
 
-// planFault writes something on the plan's Lease that is no plan. The fleet must go on by the last
-// good one and put it back.
+// planFault writes something to the plan's Lease that is not a plan. The fleet must keep the last
+// good plan and restore it.
 type planFault struct {
-	world *world
-	was   shard.Plan
+	env *environment
+	was shard.Plan
 }
 
 // Begin implements fault.
 func (f *planFault) Begin(ctx context.Context) (expectation, error) {
-	w := f.world
-	if _, err := w.loadedVictim(ctx); err != nil {
+	env := f.env
+	if _, err := env.loadedVictim(ctx); err != nil {
 		return expectation{}, err
 	}
 	var err error
-	if _, f.was, err = w.planNow(ctx); err != nil {
+	if _, f.was, err = env.planNow(ctx); err != nil {
 		return expectation{}, err
 	}
-	err = w.tamper(ctx, leaseapi.PlanLease(fleetName), func(l *coordinationv1.Lease) *coordinationv1.Lease {
+	err = env.tamper(ctx, leaseapi.PlanLease(fleetName), func(l *coordinationv1.Lease) *coordinationv1.Lease {
 		l.Annotations[leaseapi.DocumentAnnotation] = junkPlan
 		return l
 	})
 	if err != nil {
 		return expectation{}, err
 	}
-	took, err := w.await(ctx, w.opts.timing.LeaseDuration+w.opts.margin, "the plan is put back", f.back)
-	w.out.printf("      the plan was put back after %.1f s", took.Seconds())
-	return expectation{lasts: w.opts.timing.LeaseDuration, progress: true, verify: f.verify}, err
+	took, err := env.await(ctx, env.opts.timing.LeaseDuration+env.opts.margin, "the plan is put back", f.back)
+	env.out.printf("      the plan was put back after %.1f s", took.Seconds())
+	return expectation{lasts: env.opts.timing.LeaseDuration, progress: true, verify: f.verify}, err
 }
 
 // End implements fault.
 func (f *planFault) End(context.Context) error { return nil }
 
 func (f *planFault) back(ctx context.Context) error {
-	lease, plan, err := f.world.planNow(ctx)
+	lease, plan, err := f.env.planNow(ctx)
 	switch {
 	case err != nil:
 		return err
 	case plan.Generation <= f.was.Generation:
 		return fmt.Errorf("generation %d: must be above %d", plan.Generation, f.was.Generation)
 	case lease.Annotations[leaseapi.RejectedAnnotation] != junkPlan:
-		return fmt.Errorf("annotation %s is %q: must be what was there", leaseapi.RejectedAnnotation, lease.Annotations[leaseapi.RejectedAnnotation])
+		return fmt.Errorf("annotation %s is %q: must be as before", leaseapi.RejectedAnnotation, lease.Annotations[leaseapi.RejectedAnnotation])
 	}
 	return samePlan(f.was, plan)
 }
 
 func (f *planFault) verify(ctx context.Context) error {
-	return errors.Join(f.back(ctx), f.world.strays(ctx))
+	return errors.Join(f.back(ctx), f.env.strays(ctx))
 }
 
-// samePlan returns an error unless both plans have the same shards, each of which covers the same.
+// samePlan returns an error unless both plans have the same shards with the same extents.
 func samePlan(before, after shard.Plan) error {
 	was, is := before.Extents(), after.Extents()
 	for id, e := range was {
@@ -81,10 +81,10 @@ func samePlan(before, after shard.Plan) error {
 	return nil
 }
 
-// shardsFault starts a member with another --shards. There is a plan, so that means nothing: the
-// member must take its part in the plan there is.
+// shardsFault starts a member with another --shards. The flag must have no effect, because there is
+// a plan: the member must take its part in that plan.
 type shardsFault struct {
-	world *world
+	env   *environment
 	other *manager
 	lease *coordinationv1.Lease
 	was   shard.Plan
@@ -92,36 +92,36 @@ type shardsFault struct {
 
 // Begin implements fault.
 func (f *shardsFault) Begin(ctx context.Context) (expectation, error) {
-	w := f.world
-	if _, err := w.loadedVictim(ctx); err != nil {
+	env := f.env
+	if _, err := env.loadedVictim(ctx); err != nil {
 		return expectation{}, err
 	}
 	var err error
-	if f.lease, f.was, err = w.planNow(ctx); err != nil {
+	if f.lease, f.was, err = env.planNow(ctx); err != nil {
 		return expectation{}, err
 	}
-	shards := w.opts.shards + 1 + w.random.IntN(7)
+	shards := env.opts.shards + 1 + env.random.IntN(7)
 	name := "other-" + strconv.Itoa(shards)
 	// The last of two equal flags counts.
-	if f.other, err = w.join(name, name, fmt.Sprintf("--shards=%d", shards)); err != nil {
+	if f.other, err = env.join(name, name, fmt.Sprintf("--shards=%d", shards)); err != nil {
 		return expectation{}, err
 	}
 	began := time.Now()
 	if err := f.other.up(); err != nil {
 		return expectation{}, err
 	}
-	took, err := w.awaitWhole(ctx, began)
+	took, err := env.awaitWhole(ctx, began)
 	if err != nil {
 		return expectation{}, err
 	}
-	w.out.printf("      a member with --shards=%d works by the plan of %d shards after %.1f s%s", shards, len(f.was.Shards()), took.Seconds(), w.holdsOf(f.other))
+	env.out.printf("      a member with --shards=%d works by the plan of %d shards after %.1f s%s", shards, len(f.was.Shards()), took.Seconds(), env.holdsOf(f.other))
 	return expectation{progress: true, verify: f.verify}, f.adopted(ctx)
 }
 
-// adopted returns an error unless the member says that it works by the plan.
+// adopted returns an error unless the member says that it follows the plan.
 func (f *shardsFault) adopted(ctx context.Context) error {
 	name := election.MemberLease(fleetName, f.other.member)
-	lease, err := f.world.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
+	lease, err := f.env.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -133,17 +133,17 @@ func (f *shardsFault) adopted(ctx context.Context) error {
 	return nil
 }
 
-// verify returns an error if the plan has changed, or another division of the namespaces has left a
-// trace.
+// verify returns an error if the plan has changed, or if there are Leases of another division of
+// the namespaces.
 func (f *shardsFault) verify(ctx context.Context) error {
-	lease, _, err := f.world.planNow(ctx)
+	lease, _, err := f.env.planNow(ctx)
 	if err != nil {
 		return err
 	}
 	if before, after := f.lease.Annotations[leaseapi.DocumentAnnotation], lease.Annotations[leaseapi.DocumentAnnotation]; before != after {
 		return fmt.Errorf("the plan was\n%s\nand is\n%s", before, after)
 	}
-	return f.world.strays(ctx)
+	return f.env.strays(ctx)
 }
 
 // End implements fault.
@@ -154,21 +154,21 @@ func (f *shardsFault) End(ctx context.Context) error {
 	return f.other.leave(ctx)
 }
 
-// memberFault writes another holder on the Lease of a member itself. Its process must end: it may
-// not be the only one of its name. The others take over what it had.
+// memberFault writes another holder to a member's own Lease. Its process must end, because another
+// of its name may run. The others take over its shards.
 type memberFault struct {
-	world  *world
+	env    *environment
 	victim *manager
 }
 
 // Begin implements fault.
 func (f *memberFault) Begin(ctx context.Context) (expectation, error) {
 	var err error
-	if f.victim, err = f.world.loadedVictim(ctx); err != nil {
+	if f.victim, err = f.env.loadedVictim(ctx); err != nil {
 		return expectation{}, err
 	}
 	e := expectation{victims: []string{f.victim.name}, ends: true}
-	return e, f.world.tamper(ctx, election.MemberLease(fleetName, f.victim.member), forgeLease)
+	return e, f.env.tamper(ctx, election.MemberLease(fleetName, f.victim.member), forgeLease)
 }
 
 // End implements fault.

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// killFault ends a replica at work without a warning.
+// killFault kills a replica at work.
 type killFault struct {
-	world  *world
+	env    *environment
 	victim *manager
 }
 
 // Begin implements fault.
 func (f *killFault) Begin(ctx context.Context) (expectation, error) {
 	var err error
-	if f.victim, err = f.world.loadedVictim(ctx); err != nil {
+	if f.victim, err = f.env.loadedVictim(ctx); err != nil {
 		return expectation{}, err
 	}
 	return expectation{victims: []string{f.victim.name}, replaced: true}, f.victim.kill()
@@ -32,11 +32,10 @@ func (f *killFault) End(context.Context) error {
 // beyondLease is how much longer than the lease duration a replica is kept from renewing.
 const beyondLease = 2 * time.Second
 
-// stopFault stops a replica at work for longer than its Leases last, and lets it go on as if
-// nothing had been.
+// stopFault suspends a replica at work for longer than its Leases last, and resumes it.
 type stopFault struct {
-	world *world
-	// burst: there is suddenly much to do in the victim's shards just before.
+	env *environment
+	// burst adds a burst of work in the victim's shards just before.
 	burst  bool
 	victim *manager
 }
@@ -44,7 +43,7 @@ type stopFault struct {
 // Begin implements fault.
 func (f *stopFault) Begin(ctx context.Context) (expectation, error) {
 	var err error
-	if f.victim, err = f.world.loadedVictim(ctx); err != nil {
+	if f.victim, err = f.env.loadedVictim(ctx); err != nil {
 		return expectation{}, err
 	}
 	if f.burst {
@@ -53,20 +52,20 @@ func (f *stopFault) Begin(ctx context.Context) (expectation, error) {
 		}
 	}
 	e := expectation{
-		victims: []string{f.victim.name}, replaced: true, ends: true, lasts: f.world.opts.timing.LeaseDuration + beyondLease,
+		victims: []string{f.victim.name}, replaced: true, ends: true, lasts: f.env.opts.timing.LeaseDuration + beyondLease,
 	}
 	return e, f.victim.freeze()
 }
 
 // startBurst returns when the victim has begun to work on the burst.
 func (f *stopFault) startBurst(ctx context.Context) error {
-	before := f.world.journal.writesEver(f.world.authorOf(f.victim))
-	if err := f.world.load.burst(ctx, f.world.namespacesOf(f.victim)); err != nil {
+	before := f.env.journal.writesEver(f.env.authorOf(f.victim))
+	if err := f.env.load.burst(ctx, f.env.namespacesOf(f.victim)); err != nil {
 		return err
 	}
 	const begun = 10
-	_, err := f.world.await(ctx, loadedLimit, "the burst has begun", func(context.Context) error {
-		if n := f.world.journal.writesEver(f.world.authorOf(f.victim)) - before; n < begun {
+	_, err := f.env.await(ctx, loadedLimit, "the burst has begun", func(context.Context) error {
+		if n := f.env.journal.writesEver(f.env.authorOf(f.victim)) - before; n < begun {
 			return fmt.Errorf("%d writes", n)
 		}
 		return nil
@@ -82,21 +81,21 @@ func (f *stopFault) End(context.Context) error {
 	return f.victim.thaw()
 }
 
-// rollingFault restarts all replicas in turn, each in good order.
-type rollingFault struct{ world *world }
+// rollingFault restarts all replicas one at a time, cleanly.
+type rollingFault struct{ env *environment }
 
 // Begin implements fault.
 func (f *rollingFault) Begin(ctx context.Context) (expectation, error) {
-	if _, err := f.world.loadedVictim(ctx); err != nil {
+	if _, err := f.env.loadedVictim(ctx); err != nil {
 		return expectation{}, err
 	}
-	for _, m := range f.world.wanted() {
-		if err := f.world.restart(ctx, m); err != nil {
+	for _, m := range f.env.wanted() {
+		if err := f.env.restart(ctx, m); err != nil {
 			return expectation{}, err
 		}
 	}
-	// The stock controller manager does not release.
-	if f.world.opts.target == stockTarget {
+	// The stock controller manager does not release its Lease.
+	if f.env.opts.target == stockTarget {
 		return expectation{everyone: true}, nil
 	}
 	return expectation{}, nil
@@ -105,34 +104,34 @@ func (f *rollingFault) Begin(ctx context.Context) (expectation, error) {
 // End implements fault.
 func (f *rollingFault) End(context.Context) error { return nil }
 
-// restart ends a replica in good order, starts it again and waits until it is ready.
-func (w *world) restart(ctx context.Context, m *manager) error {
+// restart stops a replica cleanly, starts it again and waits until it is ready.
+func (env *environment) restart(ctx context.Context, m *manager) error {
 	if err := m.leave(ctx); err != nil {
 		return err
 	}
 	if err := m.up(); err != nil {
 		return err
 	}
-	limit := 2*w.opts.timing.LeaseDuration + 2*w.opts.margin
-	took, err := w.await(ctx, limit, m.name+" is ready again", func(ctx context.Context) error { return w.readyOne(ctx, m) })
-	w.out.printf("      %s restarted, ready %.1f s after it was started", m.name, took.Seconds())
+	limit := 2*env.opts.timing.LeaseDuration + 2*env.opts.margin
+	took, err := env.await(ctx, limit, m.name+" is ready again", func(ctx context.Context) error { return env.readyOne(ctx, m) })
+	env.out.printf("      %s restarted, ready %.1f s after it was started", m.name, took.Seconds())
 	return err
 }
 
-// scaleFault adds replicas under load, and takes as many away.
+// scaleFault adds replicas under load, and removes as many.
 type scaleFault struct {
-	world *world
-	// more is how many there are to be, come how many there are.
+	env *environment
+	// more is how many replicas to add, come how many have been added.
 	more, come int
 }
 
 // Begin implements fault.
 func (f *scaleFault) Begin(ctx context.Context) (expectation, error) {
-	w := f.world
-	f.more = 1 + w.random.IntN(2)
+	env := f.env
+	f.more = 1 + env.random.IntN(2)
 	began := time.Now()
 	for i := 0; f.come < f.more; i++ {
-		m, err := w.join(memberName(i), memberName(i))
+		m, err := env.join(memberName(i), memberName(i))
 		if err != nil {
 			return expectation{}, err
 		}
@@ -144,19 +143,19 @@ func (f *scaleFault) Begin(ctx context.Context) (expectation, error) {
 		}
 		f.come++
 	}
-	took, err := w.awaitWhole(ctx, began)
+	took, err := env.awaitWhole(ctx, began)
 	if err != nil {
 		return expectation{}, err
 	}
-	w.out.printf("      %d more replicas: whole with %d after %.1f s", f.more, len(w.wanted()), took.Seconds())
+	env.out.printf("      %d more replicas: whole with %d after %.1f s", f.more, len(env.wanted()), took.Seconds())
 	return expectation{}, nil
 }
 
 // End implements fault.
 func (f *scaleFault) End(ctx context.Context) error {
-	w := f.world
+	env := f.env
 	for range f.come {
-		victim, err := w.loadedVictim(ctx)
+		victim, err := env.loadedVictim(ctx)
 		if err != nil {
 			return err
 		}
@@ -164,7 +163,7 @@ func (f *scaleFault) End(ctx context.Context) error {
 		if err := victim.leave(ctx); err != nil {
 			return err
 		}
-		w.out.printf("      %s left in %.1f s", victim.name, time.Since(began).Seconds())
+		env.out.printf("      %s left in %.1f s", victim.name, time.Since(began).Seconds())
 	}
 	return nil
 }

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// apiServerFault ends the API server. It comes back at once, or after the Leases have run out.
+// apiServerFault stops the API server. It returns at once, or after the Leases have expired.
 type apiServerFault struct {
-	world  *world
+	env    *environment
 	outage bool
 	down   bool
 }
 
 // Begin implements fault.
 func (f *apiServerFault) Begin(ctx context.Context) (expectation, error) {
-	if _, err := f.world.loadedVictim(ctx); err != nil {
+	if _, err := f.env.loadedVictim(ctx); err != nil {
 		return expectation{}, err
 	}
-	e := expectation{victims: names(f.world.wanted()), everyone: true}
+	e := expectation{victims: names(f.env.wanted()), everyone: true}
 	f.down = true
 	if f.outage {
-		e.lasts, e.ends = f.world.opts.timing.LeaseDuration+beyondLease, true
-		return e, f.world.cp.StopAPIServer()
+		e.lasts, e.ends = f.env.opts.timing.LeaseDuration+beyondLease, true
+		return e, f.env.cp.StopAPIServer()
 	}
-	return e, f.world.cp.SignalAPIServer(syscall.SIGKILL)
+	return e, f.env.cp.SignalAPIServer(syscall.SIGKILL)
 }
 
 // End implements fault.
@@ -32,38 +32,38 @@ func (f *apiServerFault) End(ctx context.Context) error {
 	if !f.down {
 		return nil
 	}
-	return f.world.cp.StartAPIServer(ctx)
+	return f.env.cp.StartAPIServer(ctx)
 }
 
-// etcdPause is how long etcd stands still without harm to anybody: with a renewal that has just
-// missed it, less than the renew deadline.
+// etcdPause is how long etcd may pause without harm: less than the renew deadline, even for a
+// renewal that has just missed it.
 const etcdPause = time.Second
 
-// etcdFault stops etcd: for a pause, or for longer than the right to a Lease lasts.
+// etcdFault suspends etcd, for a pause or for longer than a claim lasts.
 type etcdFault struct {
-	world  *world
+	env    *environment
 	outage bool
 }
 
 // Begin implements fault.
 func (f *etcdFault) Begin(ctx context.Context) (expectation, error) {
-	if _, err := f.world.loadedVictim(ctx); err != nil {
+	if _, err := f.env.loadedVictim(ctx); err != nil {
 		return expectation{}, err
 	}
 	e := expectation{lasts: etcdPause}
 	if f.outage {
-		timing := f.world.opts.timing
-		lasts := timing.RenewDeadline + time.Duration(f.world.random.Int64N(int64(timing.LeaseDuration+beyondLease)))
-		// Of less some members get over it.
+		timing := f.env.opts.timing
+		lasts := timing.RenewDeadline + time.Duration(f.env.random.Int64N(int64(timing.LeaseDuration+beyondLease)))
+		// Some members survive a shorter outage.
 		ends := lasts >= timing.LeaseDuration
-		e = expectation{victims: names(f.world.wanted()), everyone: true, ends: ends, lasts: lasts}
+		e = expectation{victims: names(f.env.wanted()), everyone: true, ends: ends, lasts: lasts}
 	}
-	f.world.out.printf("      etcd stops for %.1f s", e.lasts.Seconds())
-	return e, f.world.cp.SignalEtcd(syscall.SIGSTOP)
+	f.env.out.printf("      etcd stops for %.1f s", e.lasts.Seconds())
+	return e, f.env.cp.SignalEtcd(syscall.SIGSTOP)
 }
 
 // End implements fault.
-func (f *etcdFault) End(context.Context) error { return f.world.cp.SignalEtcd(syscall.SIGCONT) }
+func (f *etcdFault) End(context.Context) error { return f.env.cp.SignalEtcd(syscall.SIGCONT) }
 
 func names(managers []*manager) []string {
 	var all []string

@@ -14,12 +14,13 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestGoesOn: each fault of the list comes once, and then they come for as long as -minutes says.
+// TestGoesOn checks that each fault of the list comes once, and that faults then continue for
+// -minutes.
 func TestGoesOn(t *testing.T) {
 	for _, test := range []struct {
 		args string
 		done int
-		ago  time.Duration // that each had come
+		ago  time.Duration // since each had come
 		want bool
 	}{
 		{"-faults kill,cut", 1, 0, true},
@@ -32,7 +33,7 @@ func TestGoesOn(t *testing.T) {
 		{"-faults kill,cut -rounds 1", 1, 0, false},
 		{"-faults kill,cut -rounds 5", 4, 0, true},
 	} {
-		c := &chaos{world: &world{opts: testOptions(t, strings.Fields(test.args)...)}}
+		c := &chaos{environment: &environment{opts: testOptions(t, strings.Fields(test.args)...)}}
 		var dealt time.Time
 		if test.done >= 2 {
 			dealt = time.Now().Add(-test.ago)
@@ -62,7 +63,7 @@ twin   0      not run
 	}
 }
 
-// TestAftermath has what may become of a shard's Lease that was tampered with.
+// TestAftermath covers the possible states of a shard's Lease after tampering.
 func TestAftermath(t *testing.T) {
 	before := hold{holder: "a_1", term: 3}
 	late := testOptions(t).timing.LeaseDuration
@@ -89,8 +90,8 @@ func TestAftermath(t *testing.T) {
 	}
 }
 
-// TestAnotherDivisionLeavesTraces: Leases of another number of shards are found, by name or by what
-// they cover.
+// TestAnotherDivisionLeavesTraces checks that Leases of another number of shards are found, by name
+// or by extent.
 func TestAnotherDivisionLeavesTraces(t *testing.T) {
 	plan, err := catalogue.DefaultPlan(4)
 	if err != nil {
@@ -104,7 +105,7 @@ func TestAnotherDivisionLeavesTraces(t *testing.T) {
 		t.Errorf("the plan's own: %v", err)
 	}
 	err = strayLeases(leasesOf(other), plan, nil)
-	if err == nil || !strings.Contains(err.Error(), "flotilla-namespaces-04 is of no shard") || !strings.Contains(err.Error(), "flotilla-namespaces-01 covers") {
+	if err == nil || !strings.Contains(err.Error(), "flotilla-namespaces-04 belongs to no shard") || !strings.Contains(err.Error(), "flotilla-namespaces-01 covers") {
 		t.Errorf("another's: %v", err)
 	}
 	if err := samePlan(plan, plan); err != nil {

@@ -19,14 +19,15 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// hold is what a Lease says, and when its holder's last sign of life was answered: its last write
-// on it, or its member's last heartbeat. Others may write on it too, to ask for it.
+// hold is the state of a Lease, and when the holder's last sign of life was answered: its last
+// write to the Lease, or its member's last heartbeat. Others may write to the Lease too, to ask for
+// it.
 type hold struct {
 	holder  string
 	term    int32
 	renewed time.Time
 	version uint64
-	stamp   time.Time // the holder's own, compared with nothing but itself
+	stamp   time.Time // the holder's own, compared only with itself
 }
 
 // beat is an incarnation's last heartbeat: when it was answered, and its own stamp.
@@ -37,51 +38,50 @@ type change struct {
 	lease    string
 	from, to string
 	at       time.Time
-	// lost is set if the claim before was not given back: it was taken, or its own holder began
-	// anew.
+	// lost is set if the claim before was not released: it was taken, or its own holder began a new
+	// one.
 	lost bool
-	// gap is how long nobody held it: since the release, or since the last renewal of a claim that
-	// was lost.
+	// gap is how long the shard was unowned: since the release, or since the last renewal of a lost
+	// claim.
 	gap time.Duration
-	// after and version are those of the last write of the claim before, as far as it was known,
-	// and of this change.
+	// after is the version of the last known write of the claim before, version that of this
+	// change.
 	after, version uint64
 }
 
 // String returns "<Lease> from <holder> to <holder>".
 func (c change) String() string { return fmt.Sprintf("%s from %q to %q", c.lease, c.from, c.to) }
 
-// journal is what the audit log has told so far. It is fed by a tail, and all of its methods are
-// safe for concurrent use.
+// journal is the state of the audit log so far. A tail feeds it, and all of its methods are safe
+// for concurrent use.
 type journal struct {
 	mu sync.Mutex
-	// leases are those that matter: of the plan's shards, or the stock one. Those of other shards
-	// are recorded as well.
+	// leases are those in use: of the plan's shards, or the stock one. Leases of other shards are
+	// recorded as well.
 	leases map[string]shard.ID
 	holds  map[string]hold
 	// beats are the heartbeats of members, by incarnation.
 	beats map[string]beat
-	// retired are Leases that mattered once. For how long nobody held one before it matters again
-	// is no gap.
+	// retired are Leases that were in use once. The time before one is used again is no gap.
 	retired map[string]bool
 	changes []change
-	// members counts writes by member and second; all counts those of everybody.
+	// members counts writes by member and second; all counts everybody's.
 	members  map[string]map[int64]int
 	writes   map[shard.ID]map[int64]int
 	all      map[int64]int
 	total    int
 	latest   time.Time
 	canaries *latencies
-	// leaderLockName is the Lease that the fleet holds beside its own, empty for none; leaderLock
-	// is what it says.
+	// leaderLockName is the Lease that the fleet holds besides its own, empty for none; leaderLock
+	// is its state.
 	leaderLockName    string
 	leaderLock        leaderLockState
 	leaderLockChanges []leaderLockChange
-	// slowest is the longest that a write of a Lease took the API server; see takeSlowest.
+	// slowest is the longest time that the API server took for a write of a Lease; see takeSlowest.
 	slowest time.Duration
-	// builds are the members' binaries and versions, by what they wrote last.
+	// builds are the members' binaries and versions, according to their last writes.
 	builds map[string]string
-	// fleetWrites are when the members' writes arrived.
+	// fleetWrites are the times at which the members' writes arrived.
 	fleetWrites []time.Time
 }
 
@@ -92,7 +92,7 @@ func newJournal(leases map[string]shard.ID, leaderLock string) *journal {
 	}
 }
 
-// add takes in one line of the log.
+// add records one event of the log.
 func (j *journal) add(e *harness.Event) {
 	if !e.Succeeded() || !e.Mutating() {
 		return
@@ -176,7 +176,7 @@ func (j *journal) addLease(e *harness.Event) {
 		renewed: e.StageTimestamp.Time, version: version, stamp: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time,
 	}
 	if now.holder == before.holder && now.term == before.term && now.stamp.Equal(before.stamp) {
-		now.renewed = before.renewed // others may write on it, too
+		now.renewed = before.renewed // others may write it too
 	}
 	j.holds[name] = now
 	if now.holder == before.holder && now.term == before.term {
@@ -206,7 +206,7 @@ func (j *journal) addBeat(e *harness.Event) {
 	}
 }
 
-// signOf returns when the last sign of life of a Lease's holder was answered, or its release.
+// signOf returns when the last heartbeat, write or release of a Lease's holder was answered.
 func (j *journal) signOf(h hold) time.Time {
 	if last := j.beats[h.holder].answered; h.holder != "" && last.After(h.renewed) {
 		return last
@@ -214,9 +214,9 @@ func (j *journal) signOf(h hold) time.Time {
 	return h.renewed
 }
 
-// addLateRelease records a release that was logged after what the next holder wrote: it sees the
-// release as soon as it is stored, and lines are written when requests are answered. So the claim
-// before was not lost.
+// addLateRelease records a release that is logged after the next holder's write. The next holder
+// sees the release as soon as it is stored, but a line is written when its request is answered. So
+// the claim before was not lost.
 func (j *journal) addLateRelease(name string, version uint64, answered time.Time) {
 	for i := range j.changes {
 		if c := &j.changes[i]; c.lease == name && c.lost && c.after < version && version < c.version {
@@ -225,7 +225,7 @@ func (j *journal) addLateRelease(name string, version uint64, answered time.Time
 	}
 }
 
-// follow has the snapshots be of these Leases.
+// follow makes snapshots cover these Leases.
 func (j *journal) follow(leases map[string]shard.ID) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -237,7 +237,7 @@ func (j *journal) follow(leases map[string]shard.ID) {
 	j.leases = leases
 }
 
-// snapshot returns what the Leases that matter say.
+// snapshot returns the state of the Leases in use.
 func (j *journal) snapshot() map[string]hold {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -278,8 +278,7 @@ func (j *journal) writesFor(id shard.ID, seconds int64) int {
 	return recent(j.writes[id], j.latest, seconds)
 }
 
-// buildOf returns with which binary and version a member has made its last write, empty if it has
-// made none.
+// buildOf returns the binary and version of a member's last write; empty if it has made none.
 func (j *journal) buildOf(member string) string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -305,8 +304,7 @@ func recent(bySecond map[int64]int, latest time.Time, seconds int64) int {
 	return n
 }
 
-// rate returns how many writes a second there were between two times: on the average, and in the
-// median second.
+// rate returns the writes per second between two times: the mean, and the median second.
 func (j *journal) rate(from, to time.Time) (mean float64, median int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -323,17 +321,16 @@ func (j *journal) rate(from, to time.Time) (mean float64, median int) {
 	return float64(sum) / float64(len(counts)), counts[len(counts)/2]
 }
 
-// progressed returns nil if a change of every canary that was made after a time has been seen by
-// its controller.
+// progressed returns nil if the controller has seen, for every canary, a change made after since.
 func (j *journal) progressed(namespaces []string, since time.Time) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.canaries.progressed(namespaces, since)
 }
 
-// takeSlowest returns the longest that a write of a Lease took since the last call: one of the
-// order of the retry period says that the machine's disk or processors were busy with something
-// else, and claims that were lost then say little.
+// takeSlowest returns the longest time that a write of a Lease took since the last call. A time
+// near the retry period means that the machine's disk or CPU was busy, and that claims lost then
+// prove little.
 func (j *journal) takeSlowest() time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -342,7 +339,7 @@ func (j *journal) takeSlowest() time.Duration {
 	return slowest
 }
 
-// phase says what happens from now on, for the latencies of canaries.
+// phase names what happens from a time on, for the canaries' latencies.
 func (j *journal) phase(name string, from time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// leaderLockTerm is what a leader lock is known by: whoever acquires it changes one of these.
+// leaderLockTerm identifies a term of a leader lock: every acquisition changes one of these fields.
 type leaderLockTerm struct {
 	holder      string
 	transitions int32
@@ -22,11 +22,11 @@ func (t leaderLockTerm) equal(other leaderLockTerm) bool {
 	return t.holder == other.holder && t.transitions == other.transitions && t.acquired.Equal(other.acquired)
 }
 
-// leaderLockState is what the audit log has told of a leader lock's Lease so far. A Lease that was
-// deleted has no holder.
+// leaderLockState is the state of a leader lock's Lease in the audit log so far. A deleted Lease
+// has no holder.
 type leaderLockState struct {
 	leaderLockTerm
-	// written is when the request arrived that made it so, renewed when the last renewal was
+	// written is when the request arrived that began the term, renewed when the last renewal was
 	// answered.
 	written, renewed time.Time
 	stamp            time.Time // the renewal's own
@@ -44,7 +44,7 @@ func (j *journal) addLeaderLock(e *harness.Event) {
 	before := j.leaderLock
 	if e.Verb == "delete" {
 		if before.written.After(e.RequestReceivedTimestamp.Time) {
-			return // It has been written again, which was logged first.
+			return // It has been rewritten, which was logged first.
 		}
 		j.changeLeaderLock(leaderLockState{written: e.RequestReceivedTimestamp.Time, renewed: before.renewed, version: before.version}, e)
 		return
@@ -75,7 +75,7 @@ func (j *journal) changeLeaderLock(now leaderLockState, e *harness.Event) {
 	j.leaderLock = now
 }
 
-// leaderLockNow returns what the leader lock's Lease says.
+// leaderLockNow returns the state of the leader lock's Lease.
 func (j *journal) leaderLockNow() leaderLockState {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -96,8 +96,7 @@ func (j *journal) leaderLockChangesSince(since time.Time) []leaderLockChange {
 	return found
 }
 
-// writesBetween returns how many writes the fleet's members have made that arrived between two
-// times.
+// writesBetween returns how many of the members' writes arrived between two times.
 func (j *journal) writesBetween(from, to time.Time) int {
 	j.mu.Lock()
 	defer j.mu.Unlock()

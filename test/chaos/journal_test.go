@@ -19,7 +19,7 @@ var (
 
 const testLease = "flotilla-namespaces-00"
 
-// line returns an entry of the log, answered so long after the epoch.
+// line returns an event of the log that was answered this long after the epoch.
 func line(t *testing.T, after time.Duration, verb, resource, namespace, name, subresource, agent, object string) *harness.Event {
 	t.Helper()
 	stamp := epoch.Add(after).Format("2006-01-02T15:04:05.000000Z")
@@ -39,7 +39,7 @@ func leaseLine(t *testing.T, after time.Duration, version int, holder string, te
 	return stampedLine(t, after, after, version, holder, term)
 }
 
-// stampedLine is a Lease that its holder has renewed at another time than it was written.
+// stampedLine returns a write of a Lease whose renew time differs from the time of the write.
 func stampedLine(t *testing.T, after, renewed time.Duration, version int, holder string, term int) *harness.Event {
 	t.Helper()
 	stamp := epoch.Add(renewed).Format("2006-01-02T15:04:05.000000Z")
@@ -148,7 +148,7 @@ func TestLatencies(t *testing.T) {
 		canaryLine(t, 1*time.Second, "patch", "", 3, 2), // waits until the fault has begun
 		canaryLine(t, 4*time.Second, "patch", "", 4, 2),
 		canaryLine(t, 7*time.Second, "update", "status", 4, 4),
-		canaryLine(t, 8100*time.Millisecond, "update", "status", 5, 5), // logged before what it answers
+		canaryLine(t, 8100*time.Millisecond, "update", "status", 5, 5), // logged before the change it answers
 		canaryLine(t, 8*time.Second, "patch", "", 5, 4),
 	} {
 		j.add(e)
@@ -184,7 +184,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// TestJournalFollowsHeartbeats has a holder live by its member's Lease.
+// TestJournalFollowsHeartbeats covers a holder that stays alive by its member's Lease.
 func TestJournalFollowsHeartbeats(t *testing.T) {
 	j := newJournal(map[string]shard.ID{testLease: testShard}, "")
 	beat := func(after, stamp time.Duration, version int, holder string) {
@@ -196,12 +196,12 @@ func TestJournalFollowsHeartbeats(t *testing.T) {
 	j.add(leaseLine(t, 0, 10, "a_1", 1))
 	beat(5*time.Second, 5*time.Second, 11, "a_1")
 	if got := renewed(); got != 5*time.Second {
-		t.Errorf("the holder gave its last sign after %v, want 5s: a heartbeat", got)
+		t.Errorf("the holder's last sign of life came after %v, want 5s: a heartbeat", got)
 	}
-	beat(8*time.Second, 5*time.Second, 12, "a_1") // what the member says of itself has changed
-	beat(20*time.Second, 5*time.Second, 13, "")   // it is listed as ended
+	beat(8*time.Second, 5*time.Second, 12, "a_1") // the member's state has changed
+	beat(20*time.Second, 5*time.Second, 13, "")   // listed as ended
 	if got := renewed(); got != 5*time.Second {
-		t.Errorf("the holder gave its last sign after %v, want 5s: what came then was none", got)
+		t.Errorf("the holder's last sign of life came after %v, want 5s: the later write was none", got)
 	}
 	j.add(leaseLine(t, 21*time.Second, 14, "b_1", 2))
 	changes := j.changesSince(epoch.Add(time.Second))

@@ -13,16 +13,16 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// tampering is the time in which somebody else wrote a Lease. Violations of the Lease's rules in it
-// are no fault of the fleet's; see the guarantees of package election.
+// tampering is the time in which somebody else wrote a Lease. Violations of the Lease's rules in
+// that time are not the fleet's fault; see the guarantees of package election.
 type tampering struct {
 	lease string
-	// shard is the one whose Lease it is; zero for a leader lock.
+	// shard is the Lease's shard; zero for a leader lock.
 	shard    shard.ID
 	from, to time.Time
 }
 
-// excuses reports whether the violation comes of the tampering.
+// excuses reports whether the tampering caused the violation.
 func (t tampering) excuses(v audit.Violation) bool {
 	if v.Time.Before(t.from) || v.Time.After(t.to) {
 		return false
@@ -39,9 +39,9 @@ func (t tampering) excuses(v audit.Violation) bool {
 	return strings.Contains(v.Detail, t.shard.String()) || strings.HasSuffix(v.URI, "/"+t.lease)
 }
 
-// judge holds the audit log against the Leases, and returns what it has found in words, and an
-// error if there is a violation that no tampering excuses, or if the fleet is to have a leader lock
-// and not all writes were held against it.
+// judge compares the audit log with the Leases and returns its findings in words. It returns an
+// error if no tampering excuses a violation, or if the fleet should have a leader lock and some
+// writes could not be compared with it.
 func judge(log, copied string, plan shard.Plan, withLock bool, tamperings []tampering) ([]string, error) {
 	broken, err := copyWhole(log, copied)
 	if err != nil {
@@ -88,12 +88,12 @@ func judge(log, copied string, plan shard.Plan, withLock bool, tamperings []tamp
 		return lines, errors.New("no pod that the fleet created was judged")
 	}
 	if writes := report.ByVersion + report.ByTime; withLock && report.AgainstLeaderLock < writes {
-		return lines, fmt.Errorf("%d of %d writes were held against the leader lock: do all members say that they wait for it?", report.AgainstLeaderLock, writes)
+		return lines, fmt.Errorf("only %d of %d writes could be compared with the leader lock: do all members say that they wait for it?", report.AgainstLeaderLock, writes)
 	}
 	return lines, nil
 }
 
-// deniedLate counts the requests that came after their term and were refused.
+// deniedLate counts the requests that were refused because they came after their term.
 func deniedLate(report audit.Report) int {
 	n := 0
 	for _, inCode := range report.DeniedLate {
@@ -107,8 +107,7 @@ func durations(sorted []time.Duration) string {
 	return fmt.Sprintf("n=%d p50 %v p99 %v worst %v", s.n, millis(s.p50), millis(s.p99), millis(s.worst))
 }
 
-// copyWhole copies the log without its broken lines, which are those of a server that was killed as
-// it wrote.
+// copyWhole copies the log without broken lines, which a killed server leaves.
 func copyWhole(log, copied string) (broken int, err error) {
 	from, err := os.Open(log)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 // calm is the phase in which no fault acts.
 const calm = "(no fault)"
 
-// latencies measures how long the controllers take to see a change of a canary: from the time at
-// which the API server received the change, to the answer to the status update that says so. Both
-// are stamps of one process's audit log.
+// latencies measures how long the controllers take to see a change of a canary: from when the API
+// server received the change, to its answer to the status update. Both times are in one process's
+// audit log.
 type latencies struct {
 	// canaries by namespace.
 	canaries map[string]*canaryState
@@ -29,12 +29,12 @@ type phaseStart struct {
 	from time.Time
 }
 
-// canaryState is one canary: its changes that wait to be seen, and which has been seen last.
+// canaryState has one canary's changes that have not been seen, and the last one that has.
 type canaryState struct {
 	pending []patched
 	seen    int64
 	seenAt  time.Time
-	// newest is when the newest change was made that has been seen.
+	// newest is when the newest seen change was made.
 	newest time.Time
 }
 
@@ -47,7 +47,7 @@ func newLatencies() *latencies {
 	return &latencies{canaries: map[string]*canaryState{}, samples: map[string][]time.Duration{}}
 }
 
-// add takes in a write of a canary.
+// add records a write of a canary.
 func (l *latencies) add(e *harness.Event, set *appsv1.ReplicaSet) {
 	c := l.canaries[e.ObjectRef.Namespace]
 	if c == nil {
@@ -57,7 +57,7 @@ func (l *latencies) add(e *harness.Event, set *appsv1.ReplicaSet) {
 	switch {
 	case e.Verb == "patch" && e.ObjectRef.Subresource == "":
 		c.pending = append(c.pending, patched{generation: set.Generation, at: e.RequestReceivedTimestamp.Time})
-		// Lines are in the order of the answers, so the status may have come first.
+		// Lines are in the order of the answers, so the status may come first.
 		l.resolve(c, c.seenAt)
 	case e.ObjectRef.Subresource == "status" && set.Status.ObservedGeneration > c.seen:
 		c.seen, c.seenAt = set.Status.ObservedGeneration, e.StageTimestamp.Time
@@ -85,8 +85,8 @@ func (l *latencies) phase(name string, from time.Time) {
 	l.phases = append(l.phases, phaseStart{name: name, from: from})
 }
 
-// phaseOf returns the phase that a change belongs to that waited from one time to another: that in
-// which it was made, or the first fault that has begun before it was seen.
+// phaseOf returns the phase of a change that waited from one time to another: the phase in which it
+// was made, or the first fault that began before it was seen.
 func (l *latencies) phaseOf(from, to time.Time) string {
 	name := calm
 	for _, p := range l.phases {
@@ -113,7 +113,7 @@ func (l *latencies) progressed(namespaces []string, since time.Time) error {
 	return nil
 }
 
-// spread is how the latencies of one phase are spread.
+// spread is the distribution of one phase's latencies.
 type spread struct {
 	phase           string
 	n               int
@@ -134,7 +134,8 @@ func newSpread(name string, samples []time.Duration) spread {
 	return spread{phase: name, n: len(sorted), p50: quantile(sorted, 0.5), p99: quantile(sorted, 0.99), worst: quantile(sorted, 1)}
 }
 
-// quantile returns the smallest of the sorted values that is not exceeded by this part of them.
+// quantile returns the smallest of the sorted values that at least this share of them does not
+// exceed.
 func quantile(sorted []time.Duration, part float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

@@ -15,8 +15,8 @@ import (
 
 const leaderLockHolder = "flotilla_fleet"
 
-// leaderLockLine is a write of the leader lock's Lease, acquired by its holder so long after the
-// epoch.
+// leaderLockLine returns a write of the leader lock's Lease, which its holder acquired this long
+// after the epoch.
 func leaderLockLine(t *testing.T, after time.Duration, version int, holder string, term int, acquired time.Duration) *harness.Event {
 	t.Helper()
 	stamp := func(d time.Duration) string { return epoch.Add(d).Format("2006-01-02T15:04:05.000000Z") }
@@ -30,8 +30,8 @@ func leaderLockDeletion(t *testing.T, after time.Duration) *harness.Event {
 	return line(t, after, "delete", "leases", "kube-system", stockName, "", "chaos", `{"kind":"Status"}`)
 }
 
-// TestJournalOfLeaderLock has the fleet's term, a forgery, and a deletion that is logged after what
-// it was answered with.
+// TestJournalOfLeaderLock covers the fleet's term, a forgery, and a deletion that is logged after
+// the write that answers it.
 func TestJournalOfLeaderLock(t *testing.T) {
 	j := newJournal(map[string]shard.ID{testLease: testShard}, stockName)
 	for _, e := range []*harness.Event{
@@ -69,13 +69,13 @@ func TestJournalOfLeaderLock(t *testing.T) {
 	}
 }
 
-// TestRoundWantsLeaderLockKept: what is not for the leader lock must leave it alone, and renewals
-// are no change.
+// TestRoundWantsLeaderLockKept checks that faults of something else leave the leader lock alone,
+// and that renewals are no change.
 func TestRoundWantsLeaderLockKept(t *testing.T) {
 	for name, test := range map[string]struct {
 		log  []*harness.Event
 		e    expectation
-		want string // of the error
+		want string // in the error
 	}{
 		"renewed":             {log: []*harness.Event{leaderLockLine(t, 2*time.Second, 11, leaderLockHolder, 1, 0)}},
 		"released":            {log: []*harness.Event{leaderLockLine(t, 2*time.Second, 11, "", 1, 0)}, want: `the leader lock went from "flotilla_fleet" (term 1) to "" (term 1)`},
@@ -84,12 +84,12 @@ func TestRoundWantsLeaderLockKept(t *testing.T) {
 		"everyone was hit":    {log: []*harness.Event{leaderLockLine(t, 2*time.Second, 11, "", 1, 0)}, e: expectation{everyone: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &world{journal: newJournal(nil, stockName)}
-			w.journal.add(leaderLockLine(t, 0, 10, leaderLockHolder, 1, 0))
+			env := &environment{journal: newJournal(nil, stockName)}
+			env.journal.add(leaderLockLine(t, 0, 10, leaderLockHolder, 1, 0))
 			for _, e := range test.log {
-				w.journal.add(e)
+				env.journal.add(e)
 			}
-			err := (&round{world: w}).leaderLock(test.e, epoch.Add(time.Second))
+			err := (&round{env: env}).leaderLock(test.e, epoch.Add(time.Second))
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
@@ -97,8 +97,8 @@ func TestRoundWantsLeaderLockKept(t *testing.T) {
 	}
 }
 
-// TestLeaderLockFaultsJudge has what may become of a leader lock that was cleared, and of one that
-// was forged.
+// TestLeaderLockFaultsJudge covers the possible outcomes for a cleared and for a forged leader
+// lock.
 func TestLeaderLockFaultsJudge(t *testing.T) {
 	timing := testOptions(t).timing
 	forged := func(t *testing.T) *harness.Event { return leaderLockLine(t, 1*time.Second, 11, forgedHolder, 1, 0) }
@@ -126,11 +126,11 @@ func TestLeaderLockFaultsJudge(t *testing.T) {
 		"forged, written under":    {taken: true, log: []*harness.Event{forged(t), write(t, 6*time.Second), leaderLockLine(t, late, 12, leaderLockHolder, 2, late)}, want: "1 writes of members arrived"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &world{opts: testOptions(t), out: newPrinter(io.Discard), journal: newJournal(nil, stockName)}
-			w.journal.add(leaderLockLine(t, 0, 10, leaderLockHolder, 1, 0))
-			f := &leaderLockFault{world: w, taken: test.taken, before: w.journal.leaderLockNow(), began: epoch.Add(time.Second)}
+			env := &environment{opts: testOptions(t), out: newPrinter(io.Discard), journal: newJournal(nil, stockName)}
+			env.journal.add(leaderLockLine(t, 0, 10, leaderLockHolder, 1, 0))
+			f := &leaderLockFault{env: env, taken: test.taken, before: env.journal.leaderLockNow(), began: epoch.Add(time.Second)}
 			for _, e := range test.log {
-				w.journal.add(e)
+				env.journal.add(e)
 			}
 			verify := f.verifyKept
 			if test.taken {
@@ -153,7 +153,7 @@ func testOptions(t *testing.T, args ...string) options {
 	return o
 }
 
-// TestLeaderLockOfOptions: a fleet has the leader lock that it has by default, unless its flags say
+// TestLeaderLockOfOptions checks that a fleet has the default leader lock unless its flags say
 // otherwise.
 func TestLeaderLockOfOptions(t *testing.T) {
 	for flags, want := range map[string]string{

@@ -20,22 +20,22 @@ import (
 const (
 	workName = "work"
 
-	// Deployments are scaled within these; burstReplicas is for a burst.
+	// Deployments are scaled within the first two; burstReplicas is for a burst.
 	fewReplicas, manyReplicas, burstReplicas = 1, 4, 8
 
-	// jobPart of the changes are new Jobs, the others scale a Deployment.
+	// jobPart is the share of changes that create a Job; the others scale a Deployment.
 	jobPart = 0.2
-	// jobLife is how long a Job that is done is kept.
+	// jobLife is how many seconds a finished Job is kept.
 	jobLife = int32(5)
 
 	requestLimit = 5 * time.Second
 )
 
-// load changes a workload all the time: every change makes the controllers write several times.
+// load changes a workload continuously. Every change causes several writes by the controllers.
 type load struct {
 	client     kubernetes.Interface
 	namespaces []string
-	// rate is changes a second.
+	// rate is the number of changes per second.
 	rate float64
 
 	mu     sync.Mutex
@@ -45,7 +45,7 @@ type load struct {
 	made   atomic.Int64
 }
 
-// prepare creates a Deployment with a Service in every namespace, which must be there.
+// prepare creates a Deployment with a Service in every namespace. The namespaces must exist.
 func (l *load) prepare(ctx context.Context) error {
 	labels := map[string]string{"app": workName}
 	for _, namespace := range l.namespaces {
@@ -73,19 +73,19 @@ func podTemplate(labels map[string]string) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: labels},
 		Spec: corev1.PodSpec{
-			// Simulated pods do nothing that would need time to end.
+			// Simulated pods need no time to end.
 			TerminationGracePeriodSeconds: ptr.To[int64](0),
 			Containers:                    []corev1.Container{{Name: "main", Image: "none"}},
 		},
 	}
 }
 
-// Run makes changes until ctx ends. A change that fails is counted and left out: the API server may
-// be away.
+// Run makes changes until ctx ends. It counts failed changes and goes on, because the API server
+// may be down.
 func (l *load) Run(ctx context.Context) {
 	ticker := time.NewTicker(time.Duration(float64(time.Second) / l.rate))
 	defer ticker.Stop()
-	// Changes do not wait for each other, but not without bound either.
+	// Changes overlap, up to a limit.
 	slots := make(chan struct{}, 32)
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -115,7 +115,7 @@ func (l *load) Run(ctx context.Context) {
 	}
 }
 
-// draw returns a change by chance.
+// draw returns a random change.
 func (l *load) draw() func(context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,7 +145,7 @@ func (l *load) scale(ctx context.Context, namespace string, replicas int) error 
 	return err
 }
 
-// burst scales the Deployments of some namespaces up at once.
+// burst scales up the Deployments of some namespaces at once.
 func (l *load) burst(ctx context.Context, namespaces []string) error {
 	for _, namespace := range namespaces {
 		if err := l.scale(ctx, namespace, burstReplicas); err != nil {
@@ -155,8 +155,7 @@ func (l *load) burst(ctx context.Context, namespaces []string) error {
 	return nil
 }
 
-// settled returns nil if all Deployments have the same number of pods, as wanted and no more, and
-// no Job is left.
+// settled returns nil if all Deployments have exactly this number of pods, and no Job is left.
 func (l *load) settled(ctx context.Context, replicas int) error {
 	for _, namespace := range l.namespaces {
 		if err := l.settledIn(ctx, namespace, replicas); err != nil {

@@ -1,45 +1,44 @@
-// Command chaos makes things go wrong for a fleet under load, by a seeded schedule, and fails
-// unless the fleet gets over all of it: real processes on a real control plane on this machine.
+// Command chaos injects faults into a fleet under load, by a seeded schedule, and fails unless the
+// fleet recovers from all of them. It runs real processes on a real control plane on this machine.
 //
 //	go run ./test/chaos [-seed N] [-rounds K | -minutes M] [-faults list] [-target fleet|stock]
 //
-// Each fault of the list comes once, and then they come at random for as long as -minutes says. A
-// fault that does not hold makes the run a failure; it goes on as soon as the fleet is whole again,
-// and a table in the end has all of them.
+// Each fault of the list comes once, and then faults come at random for -minutes. A fault whose
+// checks fail makes the run a failure. The run continues once the fleet is whole again, and ends
+// with a table of all faults.
 //
-// A round is one fault. It begins with a fleet that is whole: every shard is held by a live member,
-// every member is ready and holds something, and in every namespaced shard a canary moves: a
-// ReplicaSet whose specification changes once a second, and whose status.observedGeneration says
-// when its controller has seen that. The fault hits a replica that is at work, and says so. While
-// it lasts, and after it, what must be true is waited for, with a limit: the others take over
-// within the lease duration and a margin, nobody else loses a claim or ends, the fleet holds its
-// leader lock in one term, the fleet is whole again. In the end the load stops, everything settles,
-// the replicas leave, and the API server's audit log is judged by package audit.
+// A round is one fault. It begins with a whole fleet: a live member holds every shard, every member
+// is ready and holds something, and in every namespaced shard a canary moves. A canary is a
+// ReplicaSet whose specification changes once a second; its status.observedGeneration shows when
+// its controller has seen the change. The fault hits a replica at work, and prints which. During
+// and after it, each expectation has a time limit: others take over within the lease duration and a
+// margin, nobody else loses a claim or ends, the fleet holds its leader lock in one term, and the
+// fleet is whole again. At the end the load stops, everything settles, the replicas leave, and
+// package audit judges the API server's audit log.
 //
-// Some rounds have an operator do something with the flotilla command (split a shard, move
-// controllers to a ring of their own, drain a member) and change the weather as soon as the fleet
-// has begun with it: the API server is killed and started again, etcd stands still, a member is cut
-// off. What was asked for must be done in the end, and the plan of before is put back. One round
-// has two builds of different versions in the fleet: see make earlier.
+// In some rounds an operator runs the flotilla command (splits a shard, moves controllers to a ring
+// of their own, drains a member), and a failure begins as soon as the fleet acts on it: the API
+// server is killed and restarted, etcd pauses, or a member is cut off. The request must be carried
+// out in the end, and the previous plan is restored. One round runs two builds of different
+// versions in the fleet: see make earlier.
 //
-// Between two rounds the machine is measured by package calibrate. How long handoffs, takeovers and
-// the leader lock take is held against what is promised, with regard to that.
+// Between two rounds package calibrate measures the machine. The bounds on handoffs, takeovers and
+// the leader lock take its speed into account.
 //
-// The replicas have the leader lock that a member has by default: the Lease that a stock controller
-// manager would lead by.
+// The replicas have a member's default leader lock: the Lease of the stock controller manager.
 //
-// The seed decides which fault comes when, and whom it hits among those at work; how the processes
-// answer is up to the machine, so a seed repeats a schedule and not a run.
+// The seed decides which fault comes when, and which of the replicas at work it hits. How the
+// processes respond depends on the machine, so a seed repeats a schedule and not a run.
 //
-// Every replica reaches the API server through a proxy of its own on 127.0.0.1. TLS passes through
-// it, except in storms of errors and ended watches, for which the proxy is the API server, under a
+// Every replica reaches the API server through its own proxy on 127.0.0.1. TLS passes through it.
+// Only in storms of errors and ended watches does the proxy pose as the API server, with a
 // certificate of the cluster's authority.
 //
-// With -target stock the same load, canaries and first faults are run on two replicas of
-// kube-controller-manager, to compare latencies with.
+// With -target stock the same load, canaries and first faults run on two replicas of
+// kube-controller-manager, to compare latencies.
 //
-// Exit status: 0 if everything held, 1 if something did not, 2 for wrong usage, 130 if it was
-// interrupted. The working directory with all logs stays if something did not hold.
+// Exit status: 0 if all checks passed, 1 if one failed, 2 for wrong usage, 130 if interrupted. The
+// working directory with all logs stays if a check failed.
 package main
 
 import (
@@ -86,7 +85,7 @@ func workingDir(dir string) (string, error) {
 }
 
 func runIn(ctx context.Context, opts options, dir string) error {
-	// What the libraries log goes to a file.
+	// The libraries log to a file.
 	file, err := os.Create(filepath.Join(dir, "chaos.log"))
 	if err != nil {
 		return err
@@ -102,7 +101,7 @@ func runIn(ctx context.Context, opts options, dir string) error {
 	return c.Run(ctx)
 }
 
-// conclude says how it ended and removes the working directory if nobody will want to read it.
+// conclude prints the outcome and removes the working directory if it is not needed.
 func conclude(opts options, dir string, err error) int {
 	if err == nil && !opts.keep {
 		err = os.RemoveAll(dir)

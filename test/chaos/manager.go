@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// grace is for a replica to end in: twice what a pod has by default, for a busy machine.
+	// grace is how long a replica may take to exit: twice a pod's default, for a busy machine.
 	grace = time.Minute
-	// restartPause is before a process that has ended by itself is started again, as a kubelet
+	// restartPause is the time before a process that ended by itself is restarted, as a kubelet
 	// would.
 	restartPause = time.Second
 )
@@ -33,27 +33,27 @@ type ending struct {
 	err     error
 }
 
-// String says who ended when and how.
+// String says who ended, when and how.
 func (e ending) String() string {
 	return fmt.Sprintf("%s at %s: %v", e.manager, e.at.UTC().Format("15:04:05"), e.err)
 }
 
-// manager is one replica: a process that is started again when it ends, and its own way to the API
+// manager is one replica: a process that is restarted when it ends, and its own path to the API
 // server.
 type manager struct {
 	name string
-	// member is the name that it has in the fleet, which may be another one's too.
+	// member is its name in the fleet, which another manager may have too.
 	member string
-	// spec is of what is started next, usual its binary unless a fault wants another one.
-	spec    harness.Spec
-	usual   string
-	cp      *controlplane.ControlPlane
-	proxy   *harness.Proxy
-	weather *weather
+	// spec describes the next process. usual is its binary unless a fault needs another one.
+	spec     harness.Spec
+	usual    string
+	cp       *controlplane.ControlPlane
+	proxy    *harness.Proxy
+	injector *injector
 
 	mu      sync.Mutex
 	process *harness.Manager
-	// wanted is set while the process is to run; frozen while it is stopped by a signal.
+	// wanted is set while the process should run; frozen while a signal has suspended it.
 	wanted, frozen bool
 	endings        []ending
 	starts         int
@@ -70,7 +70,7 @@ type managerConfig struct {
 
 // newManager returns a manager that does not run yet.
 func newManager(c managerConfig, name, member string, seed uint64, extra ...string) (*manager, error) {
-	m := &manager{name: name, member: member, cp: c.cp, weather: newWeather(seed), poke: make(chan struct{}, 1)}
+	m := &manager{name: name, member: member, cp: c.cp, injector: newInjector(seed), poke: make(chan struct{}, 1)}
 	m.spec = harness.Spec{Name: name, Flags: append(m.flags(c.opts), extra...), Grace: grace, Kubeconfig: filepath.Join(c.dir, name+".kubeconfig")}
 	if c.opts.target == stockTarget {
 		m.usual = stockName
@@ -80,7 +80,7 @@ func newManager(c managerConfig, name, member string, seed uint64, extra ...stri
 	if m.spec.Port, err = controlplane.FreePort(); err != nil {
 		return nil, err
 	}
-	if m.proxy, err = harness.NewProxy(c.cp, m.weather.between); err != nil {
+	if m.proxy, err = harness.NewProxy(c.cp, m.injector.between); err != nil {
 		return nil, err
 	}
 	return m, m.proxy.WriteKubeconfig(m.spec.Kubeconfig)
@@ -92,7 +92,7 @@ func (m *manager) flags(o options) []string {
 		args = append(args,
 			"--fleet-name="+fleetName,
 			"--member-name="+m.member,
-			"--replan-interval=0s", // the judge of a round wants the plan to be the one it began with
+			"--replan-interval=0s", // a round requires that the plan stays as it began
 			fmt.Sprintf("--shards=%d", o.shards),
 			fmt.Sprintf("--rebalance-delay=%v", rebalanceDelay),
 		)
@@ -100,7 +100,7 @@ func (m *manager) flags(o options) []string {
 	return append(args, o.extra...)
 }
 
-// timingFlags are those of the stock controller manager and of a member.
+// timingFlags are for the stock controller manager and for members.
 func timingFlags(t election.Timing) []string {
 	return []string{
 		fmt.Sprintf("--leader-elect-lease-duration=%v", t.LeaseDuration),
@@ -109,8 +109,8 @@ func timingFlags(t election.Timing) []string {
 	}
 }
 
-// Run keeps the process running while it is wanted, until ctx ends. It does not end the process:
-// the API server is still there then, and the members are to leave in good order.
+// Run keeps the process running while it is wanted, until ctx ends. It does not stop the process:
+// the API server still runs then, and the members should leave cleanly.
 func (m *manager) Run(ctx context.Context) {
 	for {
 		m.mu.Lock()
@@ -134,7 +134,7 @@ func (m *manager) Run(ctx context.Context) {
 	}
 }
 
-// again starts the process again if it has ended by itself.
+// again restarts the process if it has ended by itself.
 func (m *manager) again(ctx context.Context, p *harness.Manager) {
 	m.mu.Lock()
 	if m.process != p || !m.wanted {
@@ -149,7 +149,7 @@ func (m *manager) again(ctx context.Context, p *harness.Manager) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.process == p && m.wanted {
-		// An error is seen by whoever waits for the fleet to be whole.
+		// The wait for the fleet to be whole reports an error.
 		_ = m.startLocked()
 	}
 }
@@ -176,7 +176,7 @@ func (m *manager) up() error {
 	return nil
 }
 
-// upOnce starts the process, which may end for good.
+// upOnce starts the process without restarting it later.
 func (m *manager) upOnce() (*harness.Manager, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -193,8 +193,8 @@ func (m *manager) wake() {
 	}
 }
 
-// use has another binary started from now on, the usual one if path is empty. It reports whether
-// that is another one than before.
+// use sets the binary of the next start, the usual one if path is empty. It reports whether that is
+// a change.
 func (m *manager) use(path string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -203,7 +203,7 @@ func (m *manager) use(path string) bool {
 	return m.spec.Binary != before
 }
 
-// unwanted notes that the process may end, and returns it.
+// unwanted marks the process as free to end, and returns it.
 func (m *manager) unwanted() *harness.Manager {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -212,7 +212,7 @@ func (m *manager) unwanted() *harness.Manager {
 	return m.process
 }
 
-// kill ends the process without a warning.
+// kill sends SIGKILL.
 func (m *manager) kill() error {
 	p := m.unwanted()
 	if p == nil {
@@ -221,23 +221,23 @@ func (m *manager) kill() error {
 	return p.Kill()
 }
 
-// leave ends the process in good order, which must be with status 0.
+// leave stops the process cleanly, which must end with status 0.
 func (m *manager) leave(ctx context.Context) error {
 	p := m.unwanted()
 	if p == nil {
 		return nil
 	}
 	if p.Running() != nil {
-		return nil // killed, or it failed before and that is known
+		return nil // killed, or an earlier failure already reported
 	}
-	// The stock controller manager ends with status 1 whenever it has led.
+	// The stock controller manager always exits with status 1 after it has led.
 	if m.stock() {
 		return p.Stop(ctx)
 	}
 	return p.Leave(ctx)
 }
 
-// freeze and thaw stop the process and let it go on.
+// freeze suspends the process, thaw resumes it.
 func (m *manager) freeze() error { return m.signal(syscall.SIGSTOP, true) }
 func (m *manager) thaw() error   { return m.signal(syscall.SIGCONT, false) }
 
@@ -254,28 +254,28 @@ func (m *manager) signal(s syscall.Signal, frozen bool) error {
 	return nil
 }
 
-// running reports whether the process is there and not frozen.
+// running reports whether the process runs and is not frozen.
 func (m *manager) running() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.process != nil && m.wanted && !m.frozen && m.process.Running() == nil
 }
 
-// isWanted reports whether the process is to run.
+// isWanted reports whether the process should run.
 func (m *manager) isWanted() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.wanted
 }
 
-// endingsSince returns how often it ended by itself from a time on.
+// endingsSince returns the times it ended by itself from a time on.
 func (m *manager) endingsSince(since time.Time) []ending {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(m.endings), func(e ending) bool { return e.at.Before(since) })
 }
 
-// logPath is where its output goes; empty before the first start.
+// logPath returns the path of its output; empty before the first start.
 func (m *manager) logPath() string {
 	if p := m.current(); p != nil {
 		return p.LogPath()
@@ -292,7 +292,7 @@ func (m *manager) current() *harness.Manager {
 	return m.process
 }
 
-// readyPath answers 200 when the replica serves.
+// readyPath returns the path that answers 200 when the replica serves.
 func (m *manager) readyPath() string {
 	if m.stock() {
 		return "/healthz"

@@ -19,7 +19,7 @@ import (
 
 // planChange is 'flotilla plan apply --wait' of an edited plan.
 type planChange struct {
-	world *world
+	env   *environment
 	edit  func(shard.Plan, *rand.Rand) shard.Plan
 	was   shard.Plan
 	began time.Time
@@ -27,17 +27,17 @@ type planChange struct {
 
 // Command implements operation.
 func (p *planChange) Command(ctx context.Context) ([]string, error) {
-	w := p.world
+	env := p.env
 	var err error
-	if _, p.was, err = w.planNow(ctx); err != nil {
+	if _, p.was, err = env.planNow(ctx); err != nil {
 		return nil, err
 	}
-	document, err := p.edit(p.was, w.random).Document()
+	document, err := p.edit(p.was, env.random).Document()
 	if err != nil {
 		return nil, err
 	}
 	p.began = time.Now()
-	file := filepath.Join(w.config.dir, fmt.Sprintf("plan-%d.json", p.was.Generation))
+	file := filepath.Join(env.config.dir, fmt.Sprintf("plan-%d.json", p.was.Generation))
 	return []string{"plan", "apply", "--wait", "--filename=" + file}, os.WriteFile(file, []byte(document), 0o644)
 }
 
@@ -50,36 +50,37 @@ func (p *planChange) Begun(lease *coordinationv1.Lease) bool {
 	if err != nil || plan.Generation <= p.was.Generation {
 		return false
 	}
-	p.world.adopt(plan)
+	p.env.adopt(plan)
 	return true
 }
 
-// Done implements operation: every shard of the plan is held, and no other by anybody alive.
+// Done implements operation: a live member holds every shard of the plan, and no other shard.
 func (p *planChange) Done(ctx context.Context) error {
-	if err := p.world.held(p.began); err != nil {
+	if err := p.env.held(p.began); err != nil {
 		return err
 	}
-	return p.world.followed(ctx)
+	return p.env.followed(ctx)
 }
 
 // Undo implements operation.
 func (p *planChange) Undo(ctx context.Context) error {
 	p.began = time.Now()
-	if err := p.world.putBack(ctx); err != nil {
+	if err := p.env.putBack(ctx); err != nil {
 		return err
 	}
-	_, err := p.world.await(ctx, p.world.wholeLimit(), "the plan of before is followed", p.Done)
+	_, err := p.env.await(ctx, p.env.wholeLimit(), "the plan of before is followed", p.Done)
 	return err
 }
 
-// splitShard cuts a range in half.
+// splitShard halves a range.
 func splitShard(plan shard.Plan, random *rand.Rand) shard.Plan {
 	ring := editableRing(&plan)
 	i := random.IntN(len(ring.Shards))
 	low := ring.Shards[i]
 	low.Name = ""
 	high := low
-	// Unsigned, the length is right also of a range that ends at 0, but for that of everything.
+	// Unsigned arithmetic gives the right length even for a range that ends at 0, except for the
+	// whole keyspace.
 	half := (low.Range.End - low.Range.Start) / 2
 	if half == 0 {
 		half = 1 << 63
@@ -90,8 +91,8 @@ func splitShard(plan shard.Plan, random *rand.Rand) shard.Plan {
 	return plan
 }
 
-// moveJobs gives the controllers of jobs a ring of their own. Every range that they leave is
-// another shard without them.
+// moveJobs moves the job controllers to a ring of their own. Every range that they leave becomes a
+// new shard without them.
 func moveJobs(plan shard.Plan, _ *rand.Rand) shard.Plan {
 	jobs := []string{"cronjob-controller", "job-controller", "ttl-after-finished-controller"}
 	ring := editableRing(&plan)
@@ -104,7 +105,7 @@ func moveJobs(plan shard.Plan, _ *rand.Rand) shard.Plan {
 	return plan
 }
 
-// editableRing makes a copy of the ring of namespaces part of the plan, and returns it.
+// editableRing replaces the plan's ring of namespaces with a copy, and returns the copy.
 func editableRing(plan *shard.Plan) *shard.Ring {
 	plan.Rings = slices.Clone(plan.Rings)
 	ring := &plan.Rings[slices.IndexFunc(plan.Rings, func(r shard.Ring) bool { return r.Name == catalogue.NamespacesRing })]
@@ -114,7 +115,7 @@ func editableRing(plan *shard.Plan) *shard.Ring {
 
 // drain is 'flotilla drain' of a member at work.
 type drain struct {
-	world  *world
+	env    *environment
 	member *manager
 	began  time.Time
 }
@@ -122,7 +123,7 @@ type drain struct {
 // Command implements operation.
 func (d *drain) Command(ctx context.Context) ([]string, error) {
 	var err error
-	if d.member, err = d.world.loadedVictim(ctx); err != nil {
+	if d.member, err = d.env.loadedVictim(ctx); err != nil {
 		return nil, err
 	}
 	d.began = time.Now()
@@ -134,25 +135,25 @@ func (d *drain) Begun(lease *coordinationv1.Lease) bool {
 	return lease.Name == election.MemberLease(fleetName, d.member.member) && lease.Annotations[leaseapi.DrainAnnotation] != ""
 }
 
-// Done implements operation: others hold all shards, also if the member has been started again
-// meanwhile.
+// Done implements operation: others hold all shards, even if the member has restarted in the
+// meantime.
 func (d *drain) Done(context.Context) error {
-	return d.world.held(d.began, d.member.name)
+	return d.env.held(d.began, d.member.name)
 }
 
 // Undo implements operation.
 func (d *drain) Undo(ctx context.Context) error {
-	command, err := d.world.operate("undrain", d.member.member)
+	command, err := d.env.operate("undrain", d.member.member)
 	if err != nil {
 		return err
 	}
-	return d.world.finished(ctx, command)
+	return d.env.finished(ctx, command)
 }
 
-// undrain gives shards to all members again.
-func (w *world) undrain(ctx context.Context) error {
-	for _, name := range w.opts.members() {
-		err := w.tamper(ctx, election.MemberLease(fleetName, name), func(l *coordinationv1.Lease) *coordinationv1.Lease {
+// undrain undrains all members.
+func (env *environment) undrain(ctx context.Context) error {
+	for _, name := range env.opts.members() {
+		err := env.tamper(ctx, election.MemberLease(fleetName, name), func(l *coordinationv1.Lease) *coordinationv1.Lease {
 			delete(l.Annotations, leaseapi.DrainAnnotation)
 			return l
 		})

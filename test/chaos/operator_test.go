@@ -17,8 +17,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestOperatorsPlans: what an operator applies may follow the plan in force, changes as much as is
-// said, and is followed by the first plan again, under its old names.
+// TestOperatorsPlans checks that an operator's plan may follow the plan in force, makes the stated
+// number of changes, and may be followed by the first plan under its old names.
 func TestOperatorsPlans(t *testing.T) {
 	for name, test := range map[string]struct {
 		edit  func(shard.Plan, *rand.Rand) shard.Plan
@@ -51,7 +51,7 @@ func TestOperatorsPlans(t *testing.T) {
 				t.Fatal(err)
 			}
 			if samePlan(first, back) != nil || samePlan(back, first) != nil || samePlan(first, edited) == nil {
-				t.Errorf("%s, %d: back is not the first plan, or nothing was changed", name, shards)
+				t.Errorf("%s, %d: the restored plan is not the first one, or nothing was changed", name, shards)
 			}
 		}
 	}
@@ -64,8 +64,8 @@ func shardLease(name, holder string) *coordinationv1.Lease {
 	}
 }
 
-// TestSignals: the weather changes once the operation has begun, or after a shard has changed hands
-// then, and not for what happened before, nor for renewals.
+// TestSignals checks that the failure begins once the operation has begun, or once a shard has
+// changed hands after that. Earlier changes and renewals do not count.
 func TestSignals(t *testing.T) {
 	mark := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Name: election.MemberLease(fleetName, "a"), Annotations: map[string]string{leaseapi.DrainAnnotation: "now"},
@@ -82,8 +82,8 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestAdopt: a plan that was changed and put back is followed by Lease and by namespace; shards in
-// no plan may keep the name of a dead holder, but not that of a live one.
+// TestAdopt checks that a plan that was changed and restored is followed by Lease and by namespace.
+// Shards in no plan may still name a dead holder, but not a live one.
 func TestAdopt(t *testing.T) {
 	first, err := catalogue.DefaultPlan(2)
 	if err != nil {
@@ -93,23 +93,23 @@ func TestAdopt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{opts: testOptions(t), plan: first, first: first, retired: map[string]bool{}, journal: newJournal(shardLeases(first), "")}
-	w.namespaces, w.homes = spreadNamespaces(first)
-	w.adopt(next)
-	for namespace, id := range w.homes {
+	env := &environment{opts: testOptions(t), plan: first, first: first, retired: map[string]bool{}, journal: newJournal(shardLeases(first), "")}
+	env.namespaces, env.homes = spreadNamespaces(first)
+	env.adopt(next)
+	for namespace, id := range env.homes {
 		if s, ok := next.Shard(id); !ok || !s.Range.ContainsNamespace(namespace) {
-			t.Errorf("%s does not lie in %s", namespace, id)
+			t.Errorf("%s is not in %s", namespace, id)
 		}
 	}
-	if len(w.retired) != 1 || len(w.leases()) != len(first.Shards())+1 {
-		t.Errorf("retired %v, leases %v", w.retired, w.leases())
+	if len(env.retired) != 1 || len(env.leases()) != len(first.Shards())+1 {
+		t.Errorf("retired %v, leases %v", env.retired, env.leases())
 	}
 	all := append(leasesOf(first), leasesOf(next)...)
-	if err := strayLeases(all, next, w.retired); err != nil {
+	if err := strayLeases(all, next, env.retired); err != nil {
 		t.Error(err)
 	}
 	if strayLeases(all, next, nil) == nil {
-		t.Error("what was not retired is no stray")
+		t.Error("a Lease that was not retired is not reported")
 	}
 	member := coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: election.MemberLease(fleetName, "a")}, Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("a_1")},
@@ -118,14 +118,14 @@ func TestAdopt(t *testing.T) {
 		all[i].Spec.HolderIdentity = ptr.To("a_1")
 	}
 	if err := heldBeside(all, next); err != nil {
-		t.Errorf("by the dead: %v", err)
+		t.Errorf("held by a dead member: %v", err)
 	}
 	if err := heldBeside(append(all, member), next); err == nil || !strings.Contains(err.Error(), "is held by a_1 and is not in the plan of generation 2") {
-		t.Errorf("by the living: %v", err)
+		t.Errorf("held by a live member: %v", err)
 	}
 }
 
-// TestMixed: two versions must be at work, each in its members.
+// TestMixed checks that two versions must be at work, each in its members.
 func TestMixed(t *testing.T) {
 	members := []*manager{{name: "a", member: "a"}, {name: "b", member: "b"}, {name: "c", member: "c"}}
 	for builds, want := range map[string]string{
@@ -135,15 +135,15 @@ func TestMixed(t *testing.T) {
 		"2 1 1": "b writes as",
 		"1 1 -": `c writes as ""`,
 	} {
-		w := &world{journal: newJournal(nil, "")}
+		env := &environment{journal: newJournal(nil, "")}
 		for i, version := range strings.Fields(builds) {
 			if version == "-" {
 				continue
 			}
 			agent := "flotilla/v1." + version + " (linux) flotilla (member=" + members[i].member + "_1; shard=namespaces/00; term=1)"
-			w.journal.add(line(t, time.Second, "update", "pods", "x", "p", "", agent, `{}`))
+			env.journal.add(line(t, time.Second, "update", "pods", "x", "p", "", agent, `{}`))
 		}
-		err := w.mixed(members, 2)
+		err := env.mixed(members, 2)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", builds, err, want)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// target is what is put under chaos.
+// target is the system under test.
 type target string
 
 const (
@@ -25,7 +25,7 @@ const (
 	fleetName = "flotilla"
 	stockName = "kube-controller-manager"
 
-	// rebalanceDelay is shorter than the default of 10 s, which would be waited for after every
+	// rebalanceDelay is shorter than the default of 10 s, which would delay the recovery from every
 	// fault.
 	rebalanceDelay = 3 * time.Second
 )
@@ -54,33 +54,33 @@ type options struct {
 	extra    []string
 }
 
-// parseFlags returns the options, or an error that names the flag at fault. Usage goes to out.
+// parseFlags returns the options, or an error that names the wrong flag. It prints usage to out.
 func parseFlags(args []string, out io.Writer) (options, error) {
 	var o options
 	var faults, extra, kind string
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	flags.SetOutput(out)
-	flags.Uint64Var(&o.seed, "seed", 0, "seed of the schedule and of all chance; 0 takes one from the clock and prints it")
-	flags.IntVar(&o.rounds, "rounds", 0, "number of faults, in place of -minutes; 0 for each of the list at least once")
-	flags.Float64Var(&o.minutes, "minutes", 0, "once each fault of the list has come, go on with them at random for so many minutes")
-	flags.BoolVar(&o.failFast, "fail-fast", false, "end with the first fault that does not hold; default is to go on as soon as the fleet is whole again")
+	flags.Uint64Var(&o.seed, "seed", 0, "seed of the schedule and of all random choices; 0 takes one from the clock and prints it")
+	flags.IntVar(&o.rounds, "rounds", 0, "number of faults, instead of -minutes; 0 for each of the list at least once")
+	flags.Float64Var(&o.minutes, "minutes", 0, "once each fault of the list has come, continue with random ones for this many minutes")
+	flags.BoolVar(&o.failFast, "fail-fast", false, "stop at the first fault whose checks fail; default is to continue once the fleet is whole again")
 	flags.StringVar(&faults, "faults", "all", "comma-separated names of faults, or 'all', or 'cheap'; names: "+strings.Join(faultNames(anyFault), ", "))
 	flags.StringVar(&kind, "target", string(fleetTarget), "'fleet', or 'stock' for two replicas of kube-controller-manager")
 	flags.IntVar(&o.replicas, "replicas", 3, "number of replicas, 2 to 9")
 	flags.IntVar(&o.shards, "shards", 16, "number of ranges of namespaces; each gets a canary")
 	flags.IntVar(&o.nodes, "nodes", 4, "number of simulated nodes")
-	flags.Float64Var(&o.load, "load", 4, "changes of the workload a second, each of which makes the controllers write several times")
-	flags.IntVar(&o.least, "least-rate", 50, "writes a second, Leases and Events not counted, without which in the median second the run has proved little and fails")
-	flags.DurationVar(&o.margin, "margin", 15*time.Second, "what is added to the lease duration before a shard without a holder is a failure")
+	flags.Float64Var(&o.load, "load", 4, "changes of the workload per second, each of which causes several writes by controllers")
+	flags.IntVar(&o.least, "least-rate", 50, "writes in the median second, not counting Leases and Events, below which the run fails because it proves little")
+	flags.DurationVar(&o.margin, "margin", 15*time.Second, "time beyond the lease duration after which an unowned shard is a failure")
 	flags.DurationVar(&o.timing.LeaseDuration, "lease-duration", 6*time.Second, "--leader-elect-lease-duration of all replicas")
 	flags.DurationVar(&o.timing.RenewDeadline, "renew-deadline", 4*time.Second, "--leader-elect-renew-deadline of all replicas")
 	flags.DurationVar(&o.timing.RetryPeriod, "retry-period", time.Second, "--leader-elect-retry-period of all replicas")
-	flags.StringVar(&o.binDir, "bin", "", "folder of the binaries; default bin/ of the repository")
-	flags.StringVar(&o.dir, "dir", "", "working directory, empty or not there; default a fresh one")
-	flags.BoolVar(&o.keep, "keep", false, "leave the working directory with all logs in any case")
+	flags.StringVar(&o.binDir, "bin", "", "directory of the binaries; default bin/ of the repository")
+	flags.StringVar(&o.dir, "dir", "", "working directory, empty or missing; default a new one")
+	flags.BoolVar(&o.keep, "keep", false, "always keep the working directory with all logs")
 	flags.BoolVar(&o.shard, "sharded-list-watch", true, "turn on the API server's alpha feature ShardedListAndWatch")
-	flags.BoolVar(&o.bounds, "bounds", true, "fail if handoffs, takeovers or the leader lock take longer than is promised, and than this machine explains")
-	flags.StringVar(&o.earlier, "earlier", "", "binary of another version for the fault versions; default earlier/flotilla in the folder of the binaries")
+	flags.BoolVar(&o.bounds, "bounds", true, "fail if handoffs, takeovers or the leader lock take longer than promised, beyond what this machine's speed explains")
+	flags.StringVar(&o.earlier, "earlier", "", "binary of another version for the fault versions; default earlier/flotilla in the directory of the binaries")
 	flags.StringVar(&extra, "replica-flags", "", "more flags for every replica, separated by spaces")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -135,8 +135,7 @@ func (o options) validate() error {
 	return nil
 }
 
-// chooseFaults returns the names in a list, each of which must be known and possible with the
-// target.
+// chooseFaults returns the names in a list. Each must be known and possible with the target.
 func chooseFaults(list string, t target) ([]string, error) {
 	possible := faultNames(func(k faultKind) bool { return t == fleetTarget || k.stock })
 	switch list {
@@ -154,7 +153,7 @@ func chooseFaults(list string, t target) ([]string, error) {
 	return names, nil
 }
 
-// members are the replicas' names, as a StatefulSet would call them.
+// members returns the replicas' names, as in a StatefulSet.
 func (o options) members() []string {
 	var names []string
 	for i := range o.replicas {
@@ -165,8 +164,8 @@ func (o options) members() []string {
 
 func memberName(i int) string { return fmt.Sprintf("flotilla-%d", i) }
 
-// leaderLock returns the name of the Lease that the fleet must hold: that of the stock controller
-// manager, unless the replicas' flags say otherwise. It is empty where there is none.
+// leaderLock returns the name of the Lease that the fleet must hold: the stock controller
+// manager's, unless the replicas' flags say otherwise. It is empty if there is none.
 func (o options) leaderLock() string {
 	if o.target == stockTarget {
 		return ""

@@ -17,7 +17,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// shardLeases returns the shards of the plan by the names of their Leases.
+// shardLeases returns the plan's shards by Lease name.
 func shardLeases(plan shard.Plan) map[string]shard.ID {
 	leases := map[string]shard.ID{}
 	for _, s := range plan.Shards() {
@@ -26,26 +26,26 @@ func shardLeases(plan shard.Plan) map[string]shard.ID {
 	return leases
 }
 
-// adopt judges the fleet by another plan from now on. Leases of shards that are in it no more stay
-// for ever, and are none of another division of the namespaces.
-func (w *world) adopt(plan shard.Plan) {
+// adopt makes another plan the one by which the fleet is judged. Leases of shards that it lacks
+// stay for ever, and are not leftovers of another division of the namespaces.
+func (env *environment) adopt(plan shard.Plan) {
 	leases := shardLeases(plan)
-	for _, name := range w.leases() {
+	for _, name := range env.leases() {
 		if _, stays := leases[name]; !stays {
-			w.retired[name] = true
+			env.retired[name] = true
 		}
 	}
-	w.plan = plan
-	for namespace := range w.homes {
+	env.plan = plan
+	for namespace := range env.homes {
 		s, _ := plan.ShardFor(catalogue.NamespacesRing, namespace)
-		w.homes[namespace] = s.ID
+		env.homes[namespace] = s.ID
 	}
-	w.journal.follow(leases)
+	env.journal.follow(leases)
 }
 
 // planNow returns the plan's Lease and the plan on it.
-func (w *world) planNow(ctx context.Context) (*coordinationv1.Lease, shard.Plan, error) {
-	lease, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, leaseapi.PlanLease(fleetName), metav1.GetOptions{})
+func (env *environment) planNow(ctx context.Context) (*coordinationv1.Lease, shard.Plan, error) {
+	lease, err := env.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, leaseapi.PlanLease(fleetName), metav1.GetOptions{})
 	if err != nil {
 		return nil, shard.Plan{}, err
 	}
@@ -53,37 +53,37 @@ func (w *world) planNow(ctx context.Context) (*coordinationv1.Lease, shard.Plan,
 	return lease, plan, err
 }
 
-// putBack makes the first plan the next one: without the homes that a change by hand gives to
-// shards, which keep members that join from getting any.
-func (w *world) putBack(ctx context.Context) error {
+// putBack makes the first plan the next one, without the homes that a manual change gives to
+// shards. Those would keep joining members from getting any.
+func (env *environment) putBack(ctx context.Context) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		lease, plan, err := w.planNow(ctx)
+		lease, plan, err := env.planNow(ctx)
 		if err != nil {
 			return err
 		}
-		next, err := plan.Successor(w.first)
+		next, err := plan.Successor(env.first)
 		if err != nil {
 			return err
 		}
 		if next.Digest() == plan.Digest() {
-			w.adopt(plan)
+			env.adopt(plan)
 			return nil
 		}
 		if lease, err = leaseapi.WithPlan(fleetName, lease, next); err != nil {
 			return err
 		}
-		if _, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
+		if _, err := env.client.CoordinationV1().Leases(metav1.NamespaceSystem).Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
-		w.adopt(next)
+		env.adopt(next)
 		return nil
 	})
 }
 
-// fleetLeases returns all Leases of the fleet that the API server has.
-func (w *world) fleetLeases(ctx context.Context) ([]coordinationv1.Lease, error) {
+// fleetLeases returns all of the fleet's Leases in the API server.
+func (env *environment) fleetLeases(ctx context.Context) ([]coordinationv1.Lease, error) {
 	selector := labels.Set{leaseapi.FleetLabel: fleetName}.String()
-	leases, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	leases, err := env.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return nil, err
 	}
@@ -91,16 +91,16 @@ func (w *world) fleetLeases(ctx context.Context) ([]coordinationv1.Lease, error)
 }
 
 // followed returns nil if no live member holds a shard that is not in the plan.
-func (w *world) followed(ctx context.Context) error {
-	leases, err := w.fleetLeases(ctx)
+func (env *environment) followed(ctx context.Context) error {
+	leases, err := env.fleetLeases(ctx)
 	if err != nil {
 		return err
 	}
-	return heldBeside(leases, w.plan)
+	return heldBeside(leases, env.plan)
 }
 
-// heldBeside returns an error for every shard that a live member holds and the plan does not have.
-// The Lease of a shard that was given up goes on naming whoever died with it.
+// heldBeside returns an error for every shard that a live member holds and that is not in the plan.
+// The Lease of a shard that was given up keeps the name of a holder that died with it.
 func heldBeside(leases []coordinationv1.Lease, plan shard.Plan) error {
 	planned, live := shardLeases(plan), map[string]bool{}
 	var records []election.Record
@@ -121,16 +121,16 @@ func heldBeside(leases []coordinationv1.Lease, plan shard.Plan) error {
 }
 
 // strays returns an error if there is a Lease of a shard that no plan has had.
-func (w *world) strays(ctx context.Context) error {
-	leases, err := w.fleetLeases(ctx)
+func (env *environment) strays(ctx context.Context) error {
+	leases, err := env.fleetLeases(ctx)
 	if err != nil {
 		return err
 	}
-	return strayLeases(leases, w.plan, w.retired)
+	return strayLeases(leases, env.plan, env.retired)
 }
 
-// strayLeases returns an error for every Lease that is of no shard of the plan, nor of one that was
-// retired, or says that its shard covers something else.
+// strayLeases returns an error for every Lease whose shard is neither in the plan nor retired, or
+// that records another extent for its shard.
 func strayLeases(leases []coordinationv1.Lease, plan shard.Plan, retired map[string]bool) error {
 	extents := map[string]shard.Extent{}
 	for id, e := range plan.Extents() {
@@ -143,9 +143,9 @@ func strayLeases(leases []coordinationv1.Lease, plan shard.Plan, retired map[str
 		switch {
 		case lease.Labels[leaseapi.ShardLabel] == "":
 		case !planned && !retired[lease.Name]:
-			errs = append(errs, fmt.Errorf("%s is of no shard of the plan", lease.Name))
+			errs = append(errs, fmt.Errorf("%s belongs to no shard of the plan", lease.Name))
 		case planned && ranged && text != extent.Range.String():
-			errs = append(errs, fmt.Errorf("%s covers %s, and by the plan %s", lease.Name, text, extent.Range))
+			errs = append(errs, fmt.Errorf("%s covers %s, but by the plan it covers %s", lease.Name, text, extent.Range))
 		}
 	}
 	return errors.Join(errs...)

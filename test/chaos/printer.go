@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// printer writes lines with the time since the beginning.
+// printer writes lines with the elapsed time.
 type printer struct {
 	out   io.Writer
 	began time.Time

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// outcome is what came of one fault.
+// outcome is the outcome of one fault.
 type outcome struct {
 	name string
 	took time.Duration
 	err  error
 }
 
-// report prints what was measured.
+// report prints the measurements.
 func (c *chaos) report(loadEnded time.Time) {
 	mean, median := c.journal.rate(c.loadBegan, loadEnded)
-	c.out.printf("load: %d changes made, %d failed, %d of canaries failed; %.0f writes/s on the average, %d in the median second",
+	c.out.printf("load: %d changes made, %d failed, %d of canaries failed; %.0f writes/s on average, %d in the median second",
 		c.load.made.Load(), c.load.failed.Load(), c.canaries.failed.Load(), mean, median)
 	for line := range strings.Lines(outcomeTable(c.opts.faults, c.outcomes)) {
 		c.out.printf("%s", strings.TrimRight(line, "\n"))
@@ -27,8 +27,8 @@ func (c *chaos) report(loadEnded time.Time) {
 	}
 }
 
-// outcomeTable returns a line for each fault of the list, in its order: how often it came, what
-// came of it, and how long it took until the fleet was whole again.
+// outcomeTable returns a line for each fault of the list, in its order: how often it came, its
+// result, and how long it took until the fleet was whole again.
 func outcomeTable(names []string, outcomes []outcome) string {
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)

@@ -9,9 +9,9 @@ import (
 	"github.com/flotilla-kube/flotilla/test/command"
 )
 
-// faults does as many rounds as the options say. After one that has failed it goes on once the
-// fleet is whole again, and ends if that cannot be: what comes after would be judged by a fleet
-// that was not. The error has all that failed.
+// faults runs as many rounds as the options say. After a failed round it continues once the fleet
+// is whole again. If the fleet does not recover, it stops, because later rounds would prove
+// nothing. The error has all failures.
 func (c *chaos) faults(ctx context.Context) error {
 	took, err := c.awaitWhole(ctx, time.Now())
 	if err != nil {
@@ -48,13 +48,13 @@ func (c *chaos) faults(ctx context.Context) error {
 	return errors.Join(append(errs, c.quiet())...)
 }
 
-// fault does one round.
+// fault runs one round.
 func (c *chaos) fault(ctx context.Context, number int, kind faultKind) error {
 	c.out.printf("[%d] %s", number, kind.name)
 	start := time.Now()
 	c.stall.take()
 	c.journal.takeSlowest()
-	tampered, err := (&round{world: c.world, kind: kind}).Run(ctx)
+	tampered, err := (&round{env: c.environment, kind: kind}).Run(ctx)
 	c.calmSince = time.Now()
 	if tampered != nil {
 		if tampered.to.IsZero() {
@@ -78,7 +78,7 @@ func (c *chaos) fault(ctx context.Context, number int, kind faultKind) error {
 
 // quiet returns an error if anything was lost or ended since the last fault was over.
 func (c *chaos) quiet() error {
-	r := &round{world: c.world}
+	r := &round{env: c.environment}
 	err := wrap("while there was no fault", errors.Join(r.bystanders(expectation{}, c.calmSince), r.leaderLock(expectation{}, c.calmSince)))
 	if err != nil {
 		c.out.printf("      FAILED %v", err)
@@ -86,7 +86,7 @@ func (c *chaos) quiet() error {
 	return err
 }
 
-// recover returns once the fleet is whole after a fault that failed.
+// recover returns once the fleet is whole after a failed fault.
 func (c *chaos) recover(ctx context.Context) error {
 	began := time.Now()
 	if err := c.restore(ctx); err != nil {
@@ -98,8 +98,8 @@ func (c *chaos) recover(ctx context.Context) error {
 	return err
 }
 
-// goesOn reports whether another fault is to come after so many. dealt is when each of the list had
-// come.
+// goesOn reports whether another fault follows. done is how many there were, dealt when each of the
+// list had come.
 func (c *chaos) goesOn(done int, dealt time.Time) bool {
 	switch {
 	case c.opts.rounds > 0:

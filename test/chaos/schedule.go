@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// schedule deals names like cards: all of them in a random order, then all again in another. So
-// none is forgotten for long.
+// schedule deals names like cards: all of them in a random order, then all again in another. No
+// fault is left out for long.
 type schedule struct {
 	names  []string
 	random *rand.Rand
@@ -24,8 +24,7 @@ func (s *schedule) next() string {
 	return name
 }
 
-// newRandom returns the source of chance for one purpose: others drawing more or less leaves it as
-// it is.
+// newRandom returns random numbers for one purpose, which do not depend on how many others draw.
 func newRandom(seed, purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, purpose)) }
 
 // Purposes of newRandom.

@@ -8,11 +8,11 @@ import (
 	"github.com/flotilla-kube/flotilla/test/command"
 )
 
-// stallTick is how often the stall watch looks at the clock.
+// stallTick is how often the stall watch checks the clock.
 const stallTick = 50 * time.Millisecond
 
-// stallWatch measures how long this machine kept a process waiting that wanted to run: a failure on
-// a machine that stood still for seconds says little about the fleet.
+// stallWatch measures how long this machine kept a runnable process waiting. A failure on a machine
+// that stood still for seconds proves little about the fleet.
 type stallWatch struct {
 	mu    sync.Mutex
 	worst time.Duration
@@ -30,7 +30,7 @@ func (s *stallWatch) Run(ctx context.Context) {
 	}
 }
 
-// take returns the worst since the last call.
+// take returns the longest stall since the last call.
 func (s *stallWatch) take() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

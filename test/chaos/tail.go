@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// wholeLines copies a log without the lines that are no JSON, and returns how many those were.
+// wholeLines copies a log without the lines that are not JSON, and returns how many those were.
 func wholeLines(to io.Writer, from io.Reader) (broken int, err error) {
 	reader := bufio.NewReaderSize(from, 1<<20)
 	for {

@@ -1,14 +1,14 @@
-// Package chart holds deploy/chart against what its values.yaml says.
+// Package chart compares deploy/chart with what its values.yaml says.
 //
 //   - TestReadme: the chart's README is generated from the comments in values.yaml.
 //   - TestEveryValueHasAnEffect: every value changes what is rendered, and a value without a row in
 //     the table fails.
-//   - TestRefused: every value refuses a wrong one, naming the field.
-//   - TestShadowIsAlone, TestShadowLeavesMembers: a release is a shadow or members, never one after
-//     the other.
+//   - TestRefused: a wrong value is refused, naming the field.
+//   - TestShadowIsAlone, TestShadowLeavesMembers: a release is a shadow or members, and never
+//     changes from one to the other.
 //   - TestNotes, TestNames, TestSkew, TestMonitoring: notes, names per release, Kubernetes
-//     versions, and what watches a hosted fleet.
+//     versions, and the monitoring of a hosted fleet.
 //
-// test/deploy holds the rendered default against the overlays, and runs it. All but TestReadme need
+// test/deploy compares the rendered default with the overlays, and runs it. All but TestReadme need
 // bin/helm, which `hack/build-tools.sh helm` builds.
 package chart

@@ -17,7 +17,7 @@ import (
 // hosted is a management cluster's namespace.
 const hosted = "flotilla-hosted"
 
-// helm runs helm in the root, and returns what it prints.
+// helm runs helm in the root, and returns its output.
 func helm(t *testing.T, text string, args ...string) (out, errOut string, err error) {
 	t.Helper()
 	binary, err := filepath.Abs(root + "/bin/helm")
@@ -35,7 +35,7 @@ func helm(t *testing.T, text string, args ...string) (out, errOut string, err er
 	return stdout.String(), stderr.String(), err
 }
 
-// render returns the objects that the chart makes of some values, by kind.
+// render returns the objects that the chart renders for some values, by kind.
 func render(t *testing.T, release, namespace, text string, flags ...string) map[string][]map[string]any {
 	t.Helper()
 	args := append([]string{"template", release, "deploy/chart", "--namespace=" + namespace}, flags...)
@@ -58,7 +58,7 @@ func render(t *testing.T, release, namespace, text string, flags ...string) map[
 	}
 }
 
-// text is what is rendered of one kind, in YAML with sorted keys.
+// text returns the rendered objects of one kind, as YAML with sorted keys.
 func text(t *testing.T, objects map[string][]map[string]any, kind string) string {
 	t.Helper()
 	var all []string
@@ -81,9 +81,9 @@ const (
 	aside = shadowed + "fullnameOverride: flotilla-shadow\n"
 )
 
-// effects has for every value what it changes. The value is that of set beside base; what is
-// rendered of kind must then have want, and without set must not. An empty want is for a kind that
-// goes away.
+// effects has for every value what it changes: set has the value, with base beside it. The rendered
+// objects of kind must then contain want, and without set must not. An empty want is for a kind
+// that disappears.
 var effects = map[string]struct{ base, set, kind, want string }{
 	"mode":                               {set: "mode: hosted", kind: "StatefulSet", want: "- --kubeconfig=/etc/kubernetes/flotilla/kubeconfig\n"},
 	"replicas":                           {set: "replicas: 7", kind: "StatefulSet", want: "  replicas: 7\n"},
@@ -133,7 +133,7 @@ var effects = map[string]struct{ base, set, kind, want string }{
 	"monitoring.dashboard":               {base: watched, set: "monitoring: {dashboard: false}", kind: "ConfigMap"},
 }
 
-// TestEveryValueHasAnEffect sets every value and looks for what it changes.
+// TestEveryValueHasAnEffect sets every value and checks what it changes.
 func TestEveryValueHasAnEffect(t *testing.T) {
 	found := map[string]bool{}
 	for _, v := range values(t) {
@@ -173,7 +173,7 @@ func TestEveryValueHasAnEffect(t *testing.T) {
 	}
 }
 
-// merged puts one document of values over another, one level deep.
+// merged merges one document of values over another, one level deep.
 func merged(t *testing.T, base, over string) string {
 	t.Helper()
 	var all, more map[string]any

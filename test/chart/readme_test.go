@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write deploy/chart/README.md, to be reviewed as a difference")
+var rewrite = flag.Bool("rewrite", false, "rewrite deploy/chart/README.md; review the diff")
 
 const head = `# The chart flotilla
 
@@ -37,7 +37,7 @@ Unknown values, and values of the wrong kind, are refused.
 |---|---|---|
 `
 
-// TestReadme holds the chart's README against the comments in values.yaml.
+// TestReadme compares the chart's README with the comments in values.yaml.
 func TestReadme(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(head)

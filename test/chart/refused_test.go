@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// refusals has for every value a wrong one, and what helm says of it: the field, the value, and
-// what is allowed. Of a value of the wrong type helm says the type.
+// refusals has for every value a wrong one, and helm's message: the field, the value, and what is
+// allowed. For a value of the wrong type helm names the type.
 var refusals = map[string]struct{ set, want string }{
 	"mode":                               {"mode: hostd", "'/mode': 'hostd' does not match pattern '^(self-hosted|hosted)$'"},
 	"replicas":                           {"replicas: -1", "'/replicas': minimum: got -1, want 0"},

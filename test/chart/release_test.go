@@ -31,17 +31,17 @@ func TestNames(t *testing.T) {
 			}
 		}
 	}
-	// Wherever members are selected, the release is part of the selector.
+	// The release is part of every selector of members.
 	for kind, objects := range render(t, "shop", hosted, values) {
 		rendered := text(t, map[string][]map[string]any{kind: objects}, kind)
 		names := strings.Count(rendered, "app.kubernetes.io/name: flotilla\n")
 		if instances := strings.Count(rendered, "app.kubernetes.io/instance: shop\n"); instances != names || names == 0 {
-			t.Errorf("%s has %d labels of the release beside %d names:\n%s", kind, instances, names, rendered)
+			t.Errorf("%s has %d labels of the release and %d names:\n%s", kind, instances, names, rendered)
 		}
 	}
 }
 
-// TestStandardLabels looks for the labels that dashboards and tools expect.
+// TestStandardLabels checks the labels that dashboards and tools expect.
 func TestStandardLabels(t *testing.T) {
 	for kind, objects := range render(t, "flotilla", "kube-system", watched+scaled) {
 		for _, object := range objects {
@@ -55,7 +55,7 @@ func TestStandardLabels(t *testing.T) {
 	}
 }
 
-// TestEmptyIsNone has what null leaves to the chart taken away.
+// TestEmptyIsNone removes what null leaves to the chart.
 func TestEmptyIsNone(t *testing.T) {
 	const none = "{nodeSelector: {}, tolerations: [], affinity: {}, topologySpreadConstraints: [], priorityClassName: ''}"
 	set := text(t, render(t, "flotilla", "kube-system", none), "StatefulSet")
@@ -93,8 +93,8 @@ func TestSkew(t *testing.T) {
 	}
 }
 
-// TestMonitoring has what watches a hosted fleet: nothing with rights in the management cluster,
-// the token of the Secret, and the release's own namespace and pods.
+// TestMonitoring checks the monitoring of a hosted fleet: no rights in the management cluster, the
+// token of the Secret, and the release's own namespace and pods.
 func TestMonitoring(t *testing.T) {
 	objects := render(t, "shop", hosted, "mode: hosted\n"+watched)
 	for _, kind := range []string{"ClusterRole", "ClusterRoleBinding", "Secret"} {
@@ -123,8 +123,8 @@ func TestMonitoring(t *testing.T) {
 	}
 }
 
-// TestShadowIsAlone: with shadow.enabled there are no members, and nothing that a shadow has no use
-// for, whatever else is asked for; users' own settings of pods hold for it too.
+// TestShadowIsAlone checks that shadow.enabled renders no members, and nothing that a shadow does
+// not use, whatever else is requested. Users' pod settings apply to it too.
 func TestShadowIsAlone(t *testing.T) {
 	objects := render(t, "flotilla-shadow", "kube-system", shadowed+watched+scaled+`
 nodeSelector: {disk: fast}
@@ -158,8 +158,8 @@ extraVolumeMounts: [{name: more, mountPath: /more}]
 	}
 }
 
-// TestShadowLeavesMembers has an API server tell helm which StatefulSets there are: a release of
-// members refuses shadow.enabled, with which helm would delete them.
+// TestShadowLeavesMembers has an API server that tells helm which StatefulSets exist. A release of
+// members must refuse shadow.enabled, with which helm would delete them.
 func TestShadowLeavesMembers(t *testing.T) {
 	group := func(name string) string {
 		return fmt.Sprintf(`{"name":%q,"versions":[{"groupVersion":"%[1]s/v1","version":"v1"}]}`, name)
@@ -204,7 +204,7 @@ func TestShadowLeavesMembers(t *testing.T) {
 	}
 }
 
-// TestNotes reads what helm says after an installation.
+// TestNotes checks what helm prints after an installation.
 func TestNotes(t *testing.T) {
 	for _, tc := range []struct {
 		namespace, values string

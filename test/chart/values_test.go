@@ -15,8 +15,8 @@ const (
 	folder = root + "/deploy/chart"
 )
 
-// value is a key of values.yaml that users set as a whole: a scalar, a list, or a mapping that is
-// theirs to fill.
+// value is a key of values.yaml that users set as a whole: a scalar, a list, or a mapping that they
+// fill.
 type value struct {
 	path, comment, preset string
 }
@@ -30,7 +30,7 @@ func values(t *testing.T) []value {
 	}
 	all := leaves(t, "", document.Content[0])
 	if len(all) < 35 {
-		t.Fatalf("only %d values are found: next to nothing would be checked", len(all))
+		t.Fatalf("only %d values are found: the test reads less than it should", len(all))
 	}
 	return all
 }
@@ -52,7 +52,7 @@ func leaves(t *testing.T, prefix string, mapping *yaml.Node) []value {
 	return all
 }
 
-// comment is what stands right above a key, in one line.
+// comment returns the comment right above a key, in one line.
 func comment(key *yaml.Node) string {
 	paragraphs := strings.Split(key.HeadComment, "\n\n")
 	lines := strings.Split(paragraphs[len(paragraphs)-1], "\n")

@@ -1,9 +1,7 @@
-// Package command is what the long programs of the tests have in common as commands: the demo,
-// chaos, the bench and conformance. They read flags, run until they are done or interrupted, and
-// end with a status.
+// Package command is shared by the long test programs as commands: the demo, chaos, the bench and
+// conformance. They read flags, run until they are done or interrupted, and end with a status.
 //
-// Not promised: that children of the process end with it. That is what package controlplane's
-// reaper is for.
+// It does not end the process's children. Package controlplane's reaper does that.
 package command
 
 import (
@@ -18,15 +16,15 @@ import (
 	"time"
 )
 
-// Exit statuses, beside 0.
+// Exit statuses besides 0.
 const (
 	Failed      = 1
 	Usage       = 2
 	Interrupted = 130
 )
 
-// Main parses the process's arguments, runs, and returns the exit status: that of run, 0 where help
-// was asked for, Usage where parse fails. The context of run ends with the first SIGINT or SIGTERM.
+// Main parses the process's arguments, runs, and returns the exit status: that of run, 0 if help
+// was requested, Usage if parse fails. The context of run ends with the first SIGINT or SIGTERM.
 func Main[O any](name string, parse func(args []string, output io.Writer) (O, error), run func(context.Context, O) int) int {
 	o, err := parse(os.Args[1:], os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -44,7 +42,7 @@ func Main[O any](name string, parse func(args []string, output io.Writer) (O, er
 	return run(ctx, o)
 }
 
-// Pause waits, and reports whether ctx lasted so long.
+// Pause waits for d, and reports whether ctx lasted that long.
 func Pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

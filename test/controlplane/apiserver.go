@@ -24,14 +24,13 @@ const (
 
 	serviceCIDR = "10.96.0.0/16"
 
-	// The address that the Service "kubernetes" gets as its endpoint. It must not be a loopback
-	// address, and the machine's own would depend on its network; this one is reserved for
-	// documentation.
+	// The endpoint address of the Service "kubernetes". It must not be a loopback address, and the
+	// machine's own depends on its network. This one is reserved for documentation.
 	advertiseAddress = "192.0.2.1"
 
-	// Starting takes seconds; a cold disk and a busy machine may make it a minute.
+	// Starting takes seconds, but up to a minute with a cold disk and a busy machine.
 	startTimeout = 2 * time.Minute
-	// Stopping too: on a busy machine, who is in the middle of something is not killed for it.
+	// So does stopping: a busy server is not killed while it finishes its work.
 	stopTimeout  = time.Minute
 	watchGrace   = "1s"
 	pollInterval = 50 * time.Millisecond
@@ -113,7 +112,7 @@ func (cp *ControlPlane) startAPIServer(ctx context.Context) error {
 	return cp.start(ctx, apiServerName, server.Start)
 }
 
-// makeFrom makes a folder of the working directory: a copy of the one that Options.From has, or an
+// makeFrom creates a directory in the working directory: a copy of the one in Options.From, or an
 // empty one.
 func (cp *ControlPlane) makeFrom(dir string) error {
 	if cp.opts.From == "" {
@@ -122,14 +121,14 @@ func (cp *ControlPlane) makeFrom(dir string) error {
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join(cp.opts.From, filepath.Base(dir)))); err != nil {
 		return fmt.Errorf("copy of %s: %w", cp.opts.From, err)
 	}
-	return os.Chmod(dir, 0o700) // etcd insists
+	return os.Chmod(dir, 0o700) // etcd requires it
 }
 
-// ServerPid returns the process number of "kube-apiserver", "etcd" or, where there are nodes,
-// "kwok" while it runs.
+// ServerPid returns the process ID of "kube-apiserver", "etcd" or, if there are nodes, "kwok" while
+// it runs.
 func (cp *ControlPlane) ServerPid(name string) (int, error) { return cp.pid(name) }
 
-// configureAPIServer sets what envtest does not, or sets otherwise.
+// configureAPIServer sets the flags that envtest leaves unset or sets differently.
 func (cp *ControlPlane) configureAPIServer(args *envtest.Arguments) error {
 	policy, err := cp.writeAuditPolicy()
 	if err != nil {
@@ -142,7 +141,7 @@ func (cp *ControlPlane) configureAPIServer(args *envtest.Arguments) error {
 		Set("service-account-issuer", "https://kubernetes.default.svc.cluster.local").
 		Set("service-account-key-file", cp.ca.serviceAccountPublicKey()).
 		Set("service-account-signing-key-file", cp.ca.serviceAccountKeyFile()).
-		// Otherwise a stop sits out the request timeout of a minute while any watch is open.
+		// Without it, a stop waits for the one-minute request timeout while any watch is open.
 		Set("shutdown-watch-termination-grace-period", watchGrace).
 		Set("audit-policy-file", policy).
 		Set("audit-log-path", cp.AuditLog()).
@@ -170,8 +169,8 @@ func (cp *ControlPlane) configureAPIServer(args *envtest.Arguments) error {
 	return nil
 }
 
-// start runs envtest's start function, ends the process early when ctx ends, and adds the log's end
-// to an error, for the log may be gone when somebody reads it.
+// start runs envtest's start function and kills the process if ctx ends first. It adds the end of
+// the log to an error, because the log may be gone when somebody reads the error.
 func (cp *ControlPlane) start(ctx context.Context, name string, start func() error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("controlplane: start %s: %w", name, err)
@@ -186,7 +185,7 @@ func (cp *ControlPlane) start(ctx context.Context, name string, start func() err
 	return nil
 }
 
-// waitReady returns once the API server is ready and has made its own objects.
+// waitReady returns once the API server is ready and has created its own objects.
 func (cp *ControlPlane) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -197,8 +196,7 @@ func (cp *ControlPlane) waitReady(ctx context.Context) error {
 	began := time.Now()
 	last := errors.New("not asked")
 	ready := func(ctx context.Context) (bool, error) {
-		// The RBAC bootstrap is one of the checks behind /readyz; namespaces and the API's own
-		// Service are not.
+		// /readyz covers the RBAC bootstrap, but not the namespaces or the Service "kubernetes".
 		if last = client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); last != nil {
 			return false, nil
 		}
@@ -219,8 +217,8 @@ func (cp *ControlPlane) waitReady(ctx context.Context) error {
 	return nil
 }
 
-// StopAPIServer stops kube-apiserver and leaves etcd and everything else running, for tests of an
-// outage. Neither it nor StartAPIServer may be called while the other, or Stop, runs.
+// StopAPIServer stops kube-apiserver and leaves everything else running, for tests of an outage. Do
+// not call it or StartAPIServer while the other, or Stop, runs.
 func (cp *ControlPlane) StopAPIServer() error {
 	if err := cp.stopServer(apiServerName, cp.plane.APIServer.Stop); err != nil {
 		return err
@@ -229,11 +227,11 @@ func (cp *ControlPlane) StopAPIServer() error {
 	return nil
 }
 
-// StartAPIServer starts kube-apiserver again after StopAPIServer, or after it was killed: same
-// port, same certificates, same etcd, audit log continued. It returns when the server is ready.
+// StartAPIServer starts kube-apiserver again after StopAPIServer or a kill, with the same port,
+// certificates, etcd and audit log. It returns when the server is ready.
 func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 	if _, err := cp.pid(apiServerName); err == nil {
-		// Stop is what tells envtest that a killed server is gone.
+		// envtest learns only through Stop that a killed server is gone.
 		if err := cp.StopAPIServer(); err != nil {
 			return err
 		}
@@ -250,14 +248,14 @@ func (cp *ControlPlane) SignalAPIServer(signal syscall.Signal) error {
 	return cp.signal(apiServerName, signal)
 }
 
-// stopServer stops what envtest started; envtest kills what does not stop in time, and says so as
-// an error.
+// stopServer stops a process that envtest started. envtest kills a process that does not stop in
+// time, and returns an error.
 func (cp *ControlPlane) stopServer(name string, stop func() error) error {
-	// A stopped process would sit out the time in which it may end by itself.
+	// A suspended process would exhaust its grace period.
 	_ = cp.signal(name, syscall.SIGCONT)
 	err := stop()
-	// It may end by itself, or of a SIGKILL before, between envtest's look at it and envtest's
-	// SIGTERM.
+	// The process may exit, by itself or by an earlier SIGKILL, after envtest has checked it and
+	// before envtest sends SIGTERM.
 	if errors.Is(err, os.ErrProcessDone) || errors.Is(err, syscall.ESRCH) {
 		err = nil
 	}
@@ -270,7 +268,7 @@ func (cp *ControlPlane) stopServer(name string, stop func() error) error {
 	return nil
 }
 
-// SignalEtcd sends a signal to etcd: SIGSTOP and SIGCONT for a stall of the storage.
+// SignalEtcd sends a signal to etcd: SIGSTOP and SIGCONT for a storage stall.
 func (cp *ControlPlane) SignalEtcd(signal syscall.Signal) error {
 	return cp.signal(etcdName, signal)
 }

@@ -6,10 +6,9 @@ import (
 	"path/filepath"
 )
 
-// auditPolicy logs what is needed to hold every write against the Lease in force at the time: all
-// writes with user, user agent, object and response code, and Leases with their objects, so that
-// holder and resourceVersion can be read. Only the Leases of nodes, which nobody judges by, stay at
-// the common level.
+// auditPolicy logs what it takes to compare every write with the Lease in force at the time: all
+// writes with user, user agent, object and response code, and Leases with their objects, for holder
+// and resourceVersion. Only node Leases stay at the common level, because no check reads them.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 # One event a request, once it has been answered, with when it came; with AuditArrivals one more before.
@@ -35,11 +34,11 @@ rules:
 - level: None
 `
 
-// The log rotates by size in MB; this is beyond any disk.
+// The log rotates at this size in MB, which exceeds any disk.
 const auditMaxSize = "100000000"
 
-// AuditLog returns the path of the API server's audit log: one JSON object of audit.k8s.io/v1 per
-// line. It goes on in the same file when the API server is stopped and started again.
+// AuditLog returns the path of the API server's audit log: one audit.k8s.io/v1 JSON object per
+// line. A restarted API server continues the same file.
 func (cp *ControlPlane) AuditLog() string {
 	return filepath.Join(cp.dir, "audit.log")
 }

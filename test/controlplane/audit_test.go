@@ -12,11 +12,11 @@ import (
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
-// mostBroken is one line for a server that was killed, and the last one.
+// mostBroken allows one broken line for a killed server, and the last line.
 const mostBroken = 2
 
-// auditEvents reads the audit log. Its mode is blocking: what a client was told is in it. What is
-// not may be half a line, which a server is about to write or was killed in the middle of.
+// auditEvents reads the audit log. The log is blocking, so it has every request that was answered.
+// An unanswered request may be half a line, of a server that is still writing it or was killed.
 func auditEvents(t *testing.T, path string) []auditv1.Event {
 	t.Helper()
 	file, err := os.Open(path)
@@ -40,7 +40,7 @@ func auditEvents(t *testing.T, path string) []auditv1.Event {
 		t.Fatal(err)
 	}
 	if broken > mostBroken {
-		t.Fatalf("%d lines are no JSON", broken)
+		t.Fatalf("%d lines are not JSON", broken)
 	}
 	return events
 }
@@ -50,7 +50,7 @@ func requireAudit(t *testing.T, cp *controlplane.ControlPlane) {
 	var ours, podsByReplicaSet, leases int
 	for _, event := range auditEvents(t, cp.AuditLog()) {
 		if event.ObjectRef == nil || event.ResponseStatus == nil {
-			continue // no resource was asked for, or nobody was answered
+			continue // no resource was requested, or nobody was answered
 		}
 		switch ref := event.ObjectRef; {
 		case event.UserAgent == userAgent && event.Verb == "create" && ref.Resource == "deployments":

@@ -21,15 +21,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// Clock differences do not matter on one machine, but some checks are to the second.
+// Clocks do not differ on one machine, but some checks are exact to the second.
 const (
 	certificateBackdate = time.Minute
 	certificateLifetime = 7 * 24 * time.Hour
 )
 
-// authority is the cluster's only certificate authority. envtest has one of its own for clients and
-// one for the server, but neither's key is to be had, and a controller manager must be given a
-// signer that the API server trusts.
+// authority is the cluster's only certificate authority. envtest has one for clients and one for
+// the server, but exposes neither key. A controller manager needs a signer that the API server
+// trusts.
 type authority struct {
 	dir  string
 	cert *x509.Certificate
@@ -39,7 +39,7 @@ type authority struct {
 var _ envtest.Authn = &authority{}
 
 // newAuthority writes ca.crt, ca.key and the service-account key pair sa.key, sa.pub to dir, unless
-// they are there.
+// they exist.
 func newAuthority(dir string) (*authority, error) {
 	if _, err := os.Stat(filepath.Join(dir, "ca.key")); err == nil {
 		return loadAuthority(dir)
@@ -66,7 +66,7 @@ func newAuthority(dir string) (*authority, error) {
 	return a, a.writeServiceAccountKeys()
 }
 
-// loadAuthority reads what newAuthority has written.
+// loadAuthority reads the files that newAuthority wrote.
 func loadAuthority(dir string) (*authority, error) {
 	a := &authority{dir: dir}
 	certificates, err := cert.CertsFromFile(a.certFile())
@@ -138,7 +138,7 @@ func (a *authority) issue(template x509.Certificate) (certPEM, keyPEM []byte, er
 }
 
 // writeServingCertificate writes the API server's certificate under the names that it looks for in
-// its --cert-dir, where envtest leaves them alone.
+// its --cert-dir. envtest does not overwrite them.
 func (a *authority) writeServingCertificate(dir string) error {
 	certPEM, keyPEM, err := a.issueServing("kube-apiserver")
 	if err != nil {
@@ -150,8 +150,7 @@ func (a *authority) writeServingCertificate(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "apiserver.crt"), certPEM, 0o644)
 }
 
-// issueServing signs a certificate for a server that stands where the API server's clients look for
-// it.
+// issueServing signs a certificate for a server at the API server's address.
 func (a *authority) issueServing(commonName string) (certPEM, keyPEM []byte, err error) {
 	return a.issue(x509.Certificate{
 		Subject:     pkix.Name{CommonName: commonName},
@@ -164,7 +163,8 @@ func (a *authority) issueServing(commonName string) (certPEM, keyPEM []byte, err
 	})
 }
 
-// Configure implements envtest.Authn: it tells the API server whose client certificates to accept.
+// Configure implements envtest.Authn: it makes the API server accept client certificates of this
+// authority.
 func (a *authority) Configure(_ string, args *envtest.Arguments) error {
 	args.Set("client-ca-file", a.certFile())
 	return nil
@@ -176,7 +176,7 @@ func (a *authority) Start() error { return nil }
 // Stop implements envtest.Authn.
 func (a *authority) Stop() error { return nil }
 
-// AddUser implements envtest.Authn: it returns a copy of base with a client certificate for the
+// AddUser implements envtest.Authn. It returns a copy of base with a client certificate for the
 // user.
 func (a *authority) AddUser(user envtest.User, base *rest.Config) (*rest.Config, error) {
 	certPEM, keyPEM, err := a.issue(x509.Certificate{

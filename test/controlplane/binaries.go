@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// Binary returns the path of a binary in BinDir, such as "kube-controller-manager", or an error
-// that says how to get it.
+// Binary returns the path of a binary in BinDir, such as "kube-controller-manager". Its error says
+// how to get the binary.
 func (cp *ControlPlane) Binary(name string) (string, error) {
 	return findBinary(cp.opts.BinDir, name)
 }
@@ -27,8 +27,8 @@ func findBinary(dir, name string) (string, error) {
 	return path, nil
 }
 
-// findBinDir looks for the module's bin/ from the current directory upwards, since `go test` runs
-// in the package's directory and the demo in the root.
+// findBinDir looks for the module's bin/ from the current directory upwards: go test runs in the
+// package's directory, the demo in the root.
 func findBinDir() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// requireCertificate has the controller manager sign a client certificate, and uses it: signer and
-// client CA are one.
+// requireCertificate has the controller manager sign a client certificate and uses it, which
+// requires that signer and client CA are one.
 func requireCertificate(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

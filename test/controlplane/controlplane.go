@@ -18,7 +18,7 @@ import (
 type ControlPlane struct {
 	opts Options
 	dir  string
-	// removeDir is dir if Stop is to remove it, else empty.
+	// removeDir is dir if Stop is to remove it, and empty otherwise.
 	removeDir string
 	ca        *authority
 	plane     envtest.ControlPlane
@@ -29,7 +29,7 @@ type ControlPlane struct {
 	adminKubeconfig   string
 	managerKubeconfig string
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu          sync.Mutex
 	kubeconfigs map[string]string
 	processes   []*Process
@@ -39,9 +39,8 @@ type ControlPlane struct {
 	stopErr  error
 }
 
-// Start starts a control plane and returns when it is ready; see the package comment for what that
-// means. ctx bounds the start only. On an error nothing is left behind, unless Options.Dir or
-// KeepDir say so.
+// Start starts a control plane and returns when it is ready, as the package comment defines it. ctx
+// bounds only the start. On an error Start cleans up, unless Options.Dir or KeepDir says otherwise.
 func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	opts, err := opts.complete()
 	if err != nil {
@@ -66,8 +65,8 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	return cp, nil
 }
 
-// startAll starts each part after what it needs. The reaper is first, so that nothing runs without
-// it.
+// startAll starts each part after its dependencies. The reaper is first, so that nothing runs
+// without it.
 func (cp *ControlPlane) startAll(ctx context.Context) error {
 	var err error
 	if cp.reaper, err = startReaper(cp.pidDir(), cp.removeDir); err != nil {
@@ -103,7 +102,7 @@ func (cp *ControlPlane) startAll(ctx context.Context) error {
 	return nil
 }
 
-// checkBinaries fails early and for all of what is needed, before anything has started.
+// checkBinaries reports all missing binaries before anything starts.
 func (o Options) checkBinaries() error {
 	names := []string{etcdName, apiServerName}
 	if o.Scheduler {
@@ -123,9 +122,9 @@ func (o Options) checkBinaries() error {
 // Dir returns the working directory.
 func (cp *ControlPlane) Dir() string { return cp.dir }
 
-// Stop ends everything, the last started first: the processes of StartProcess together, then
-// kube-apiserver, then etcd. It returns what could not be ended in good order, after killing it.
-// Further calls do nothing and return the same.
+// Stop ends everything in reverse order: the processes of StartProcess together, then
+// kube-apiserver, then etcd. It kills what does not stop cleanly and returns an error that says
+// what that was. Further calls do nothing and return the same error.
 func (cp *ControlPlane) Stop() error {
 	cp.stopOnce.Do(func() {
 		began := time.Now()
@@ -141,8 +140,8 @@ func (cp *ControlPlane) stopAll() error {
 	processes := cp.processes
 	cp.mu.Unlock()
 
-	// The API server goes last: members that leave hand over through it. They are told together, as
-	// it happens when a fleet is scaled to zero.
+	// The API server goes last because leaving members hand over through it. All processes are
+	// signalled together, as when a fleet is scaled to zero.
 	errs := make([]error, len(processes))
 	var group sync.WaitGroup
 	for i, p := range processes {
@@ -159,7 +158,7 @@ func (cp *ControlPlane) stopAll() error {
 	for _, log := range cp.logs {
 		errs = append(errs, log.Close())
 	}
-	// The reaper removes the directory, for it must do so in any case when this process dies.
+	// The reaper removes the directory, because it must do so anyway if this process dies.
 	if cp.reaper != nil {
 		errs = append(errs, cp.reaper.stop())
 	}

@@ -32,7 +32,7 @@ func client(t *testing.T, config *rest.Config) kubernetes.Interface {
 	return client
 }
 
-// pids returns the numbers of the running processes, by name.
+// pids returns the IDs of the running processes by name.
 func pids(t *testing.T, dir string) map[string]int {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "pids", "*"))
@@ -68,15 +68,15 @@ func requirePids(t *testing.T, dir string, names ...string) map[string]int {
 	return pids
 }
 
-// running returns nil if the process exists and is no zombie.
+// running returns nil if the process exists and is not a zombie.
 func running(pid int) error {
 	if pid <= 1 {
-		return errors.New("no process number")
+		return errors.New("no process ID")
 	}
 	if err := syscall.Kill(pid, 0); err != nil {
 		return fmt.Errorf("process %d: %w", pid, err)
 	}
-	// Whoever inherits an orphan may be slow to collect it. Where there is no /proc, init is not.
+	// An orphan's new parent may be slow to reap it. Where there is no /proc, init is not.
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return nil

@@ -18,29 +18,29 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// RunForAnnotation on a pod of a Job says how long it runs before it succeeds, as a Go duration:
-// "250ms", "1h".
+// RunForAnnotation on a pod of a Job says how long the pod runs before it succeeds, as a Go
+// duration: "250ms", "1h".
 const RunForAnnotation = "flotilla.dev/run-for"
 
 const (
 	kwokName = "kwok"
-	// kwok is the identity under which kwok writes; masters, for it stands for every kubelet at
+	// kwok writes as this user. It is in system:masters because it stands for every kubelet at
 	// once.
 	kwokUser = "kwok"
 
-	// The annotation by which kwok knows its nodes. Nodes without it, such as those that a test
-	// makes, are left alone.
+	// kwok manages only nodes with this annotation, and leaves a test's own nodes alone.
 	nodeAnnotation = "kwok.x-k8s.io/node"
 	nodeKind       = "fake"
 
-	// Three digits are in the name.
+	// A node's name has three digits.
 	maxNodes = 1000
 
-	// Pods get addresses from here; it must not overlap the services'.
+	// Pods get addresses from this range, which must not overlap the services'.
 	podCIDR = "10.128.0.0/12"
 	nodeIP  = "192.0.2.2"
 
-	// As a kubelet: renewed every quarter of it, and twice missed before node-lifecycle looks.
+	// As a kubelet's: kwok renews it every quarter, and misses two renewals before node-lifecycle
+	// reacts.
 	nodeLeaseSeconds = 40
 )
 
@@ -118,7 +118,7 @@ func (cp *ControlPlane) startKwok() (*Process, error) {
 	})
 }
 
-// stages is kwok's configuration: how it plays nodes and pods.
+// stages returns kwok's configuration: how it simulates nodes and pods.
 func (o Options) stages() string {
 	if o.JobDuration < 0 {
 		return stages
@@ -130,7 +130,7 @@ func (o Options) stages() string {
 	).Replace(jobStages)
 }
 
-// newNode is a node with room for any test. kwok adds the conditions.
+// newNode returns a node with room for any test. kwok adds the conditions.
 func newNode(name string) *corev1.Node {
 	resources := corev1.ResourceList{
 		corev1.ResourceCPU:              resource.MustParse("1000"),

@@ -18,23 +18,22 @@ const (
 	defaultJobDuration = time.Second
 )
 
-// Options say what Start starts. The zero value is a bare API server with default features.
+// Options configure Start. The zero value is a bare API server with default features.
 type Options struct {
 	// BinDir holds the binaries. Default: bin/ beside the nearest go.mod at or above the current
 	// directory.
 	BinDir string
 
 	// Dir is the working directory: certificates, kubeconfigs, logs, audit log, etcd data. It must
-	// not exist or be empty, and Stop leaves it. Default: a fresh temporary directory, which Stop
-	// removes.
+	// be empty or not exist, and Stop keeps it. Default: a temporary directory, which Stop removes.
 	Dir string
 
-	// KeepDir makes Stop leave the temporary directory as well. It has no effect on a Dir that was
-	// given. Default: false.
+	// KeepDir makes Stop keep the temporary directory too. It has no effect if Dir is set. Default:
+	// false.
 	KeepDir bool
 
-	// From is a folder with copies of "etcd" and "pki" from the Dir of a control plane that was
-	// stopped: this one begins with its objects and its certificate authority. It is copied and not
+	// From is a directory with copies of "etcd" and "pki" from the Dir of a stopped control plane.
+	// The new one begins with its objects and certificate authority. From is copied and not
 	// changed. Default: an empty cluster.
 	From string
 
@@ -42,23 +41,23 @@ type Options struct {
 	// upstream.
 	ShardedListAndWatch bool
 
-	// FeatureGates are further feature gates of the API server, and of nothing else: give the
-	// controller manager its own. Default: none.
+	// FeatureGates are further feature gates of the API server only: give the controller manager
+	// its own. Default: none.
 	FeatureGates map[string]bool
 
 	// APIServerArgs are flags for kube-apiserver, each "--name=value" or "--name". They replace
-	// this package's value of the same flag, if it has one; a flag named several times is passed
-	// several times. Feature gates go into FeatureGates. Default: none.
+	// this package's value of the same flag. A flag that is given several times is passed several
+	// times. Feature gates go into FeatureGates. Default: none.
 	APIServerArgs []string
 
-	// AuditObjects logs each mutating request with request and response objects, so that every
-	// write's resourceVersion can be read from the audit log. It makes the log several times
-	// larger. Default: false, Leases alone are logged so.
+	// AuditObjects logs each mutating request with its request and response objects, so that the
+	// audit log has the resourceVersion of every write. The log becomes several times larger.
+	// Default: false, which logs only Leases that way.
 	AuditObjects bool
 
-	// AuditArrivals logs each mutating request also when it arrives, before anything is done about
-	// it, so that the log tells of those that a server was about to carry out when it was killed.
-	// It nearly doubles the lines. Default: false.
+	// AuditArrivals also logs each mutating request on arrival, before it is carried out. The log
+	// then has the requests that a server was working on when it was killed. It nearly doubles the
+	// lines. Default: false.
 	AuditArrivals bool
 
 	// Scheduler starts kube-scheduler. Default: false.
@@ -69,15 +68,15 @@ type Options struct {
 	Nodes int
 
 	// JobDuration is how long the pods of a Job run before they succeed; up to as much again is
-	// added at random. A pod with the annotation RunForAnnotation runs exactly as long as that
-	// says. Negative: they run until deleted. Unused without nodes. Default: 1s.
+	// added at random. A pod with the annotation RunForAnnotation runs exactly that long. If
+	// negative, pods run until deleted. Unused without nodes. Default: 1s.
 	JobDuration time.Duration
 
-	// Log receives a line per step of Start and Stop. Default: none are written.
+	// Log receives a line for each step of Start and Stop. Default: no log.
 	Log io.Writer
 }
 
-// complete checks the options and fills in the defaults, but for Dir.
+// complete checks the options and fills in all defaults except Dir.
 func (o Options) complete() (Options, error) {
 	if o.Nodes < 0 || o.Nodes > maxNodes {
 		return o, fmt.Errorf("controlplane: Nodes is %d, not between 0 and %d", o.Nodes, maxNodes)

@@ -18,8 +18,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// TestOutage has a bare API server in a directory of the caller's: no gate, API server down and up
-// again, processes.
+// TestOutage runs a bare API server, without gates, in a directory of the caller's. The API server
+// goes down and comes up again, and so do processes.
 func TestOutage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "it's here")
 	cp := harness.StartPlane(t, controlplane.Options{
@@ -91,7 +91,7 @@ func requireOutage(t *testing.T, cp *controlplane.ControlPlane) {
 		"killed":  func() error { return cp.SignalAPIServer(syscall.SIGKILL) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			// A server with watchers, such as informers, must not wait for them to go.
+			// A server with open watches, such as informers have, must not wait for them to end.
 			watch, err := configMaps.Watch(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -110,7 +110,7 @@ func requireOutage(t *testing.T, cp *controlplane.ControlPlane) {
 			if err := cp.StartAPIServer(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			// Same client: same address, same certificates. Same data.
+			// The same client works: the address, the certificates and the data are the same.
 			if _, err := configMaps.Update(t.Context(), before, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -139,7 +139,7 @@ func requireProcesses(t *testing.T, cp *controlplane.ControlPlane) {
 		return err
 	})
 	if err := stubborn.Stop(t.Context()); err == nil || !strings.Contains(err.Error(), "killed") {
-		t.Errorf("stop: %v, want to be told that it was killed", err)
+		t.Errorf("stop: %v, want an error that says it was killed", err)
 	}
 	if err := stubborn.Wait(); err == nil || err.Error() != "signal: killed" {
 		t.Errorf("wait: %v", err)

@@ -8,9 +8,8 @@ import (
 	"sync"
 )
 
-// Ports are taken from below the range that the kernel uses for outgoing connections on Linux and
-// macOS: a server that is stopped for a while must find its port again, and clients that retry must
-// not happen to connect to themselves.
+// Ports come from below the range that Linux and macOS use for outgoing connections. A stopped
+// server must find its port free again, and clients that retry must not connect to themselves.
 const (
 	firstPort = 20000
 	lastPort  = 29999
@@ -21,8 +20,8 @@ var ports = struct {
 	given map[int]bool
 }{given: map[int]bool{}}
 
-// FreePort returns a TCP port of 127.0.0.1 on which nobody listens and that it has not returned
-// before. Another process may still take it before it is used.
+// FreePort returns a TCP port of 127.0.0.1 that is unused and that it has not returned before.
+// Another process may still take it first.
 func FreePort() (int, error) {
 	ports.Lock()
 	defer ports.Unlock()

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// defaultGrace is how long a process may take to end after SIGTERM. A member of the fleet hands
-// over its shards in it, which takes seconds on an idle machine.
+// defaultGrace is how long a process may take to end after SIGTERM. A fleet member hands over its
+// shards in that time, which takes seconds on an idle machine.
 const defaultGrace = time.Minute
 
 // Process is a process that the control plane's Stop ends. Its methods may be called from any
@@ -29,8 +29,7 @@ type Process struct {
 	// done is closed when the process has ended and err is set.
 	done chan struct{}
 	err  error
-	// mu orders Signal and the end, so that no signal goes to a process number that is no longer
-	// ours.
+	// mu keeps Signal from signalling a process ID that has been freed.
 	mu sync.Mutex
 }
 
@@ -61,9 +60,9 @@ func WithCommand(change func(*exec.Cmd)) ProcessOption {
 	}
 }
 
-// StartProcess starts a binary in a process group of its own, its output appended to <name>.log in
-// the working directory. It returns as soon as the process runs. A name may be used again once the
-// process of that name has ended.
+// StartProcess starts a binary in a process group of its own and appends its output to <name>.log
+// in the working directory. It returns as soon as the process runs. A name may be reused once its
+// process has ended.
 func (cp *ControlPlane) StartProcess(name, binary string, args []string, opts ...ProcessOption) (*Process, error) {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
@@ -107,7 +106,7 @@ func (p *Process) start() error {
 	if err := p.cmd.Start(); err != nil {
 		return err
 	}
-	// For the reaper, should this process die first.
+	// For the reaper, if this process dies first.
 	if err := os.WriteFile(p.pidFile, fmt.Appendln(nil, p.Pid()), 0o644); err != nil {
 		_ = syscall.Kill(-p.Pid(), syscall.SIGKILL)
 		_ = p.cmd.Wait()
@@ -129,7 +128,7 @@ func (p *Process) wait() {
 // Name is the name given to StartProcess.
 func (p *Process) Name() string { return p.name }
 
-// Pid is the process number, which is the number of its process group too.
+// Pid is the process ID, which is also the ID of its process group.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
 // LogPath is the file that holds the process's output.
@@ -138,8 +137,7 @@ func (p *Process) LogPath() string { return p.logPath }
 // Done returns a channel that is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits for the process to end and returns how it did: nil for status 0, else an
-// *exec.ExitError.
+// Wait waits for the process to end. It returns nil for status 0, else an *exec.ExitError.
 func (p *Process) Wait() error {
 	<-p.done
 	return p.err
@@ -163,8 +161,8 @@ func (p *Process) Signal(signal syscall.Signal) error {
 	return nil
 }
 
-// Kill sends SIGKILL to the process group and waits for the process to end. It is not an error if
-// it had ended.
+// Kill sends SIGKILL to the process group and waits for the process to end. A process that has
+// ended is no error.
 func (p *Process) Kill() error {
 	if err := p.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -173,15 +171,15 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Stop sends SIGTERM and waits for the process to end. When ctx ends or the grace is over, it kills
-// the process and returns an error. How the process ended otherwise is for Wait to tell.
+// Stop sends SIGTERM and waits for the process to end. When ctx ends or the grace period is over,
+// it kills the process and returns an error. Wait returns how the process ended.
 func (p *Process) Stop(ctx context.Context) error {
 	if err := p.Signal(syscall.SIGTERM); errors.Is(err, os.ErrProcessDone) {
 		return nil
 	} else if err != nil {
 		return err
 	}
-	// A process that is held by SIGSTOP would not see the SIGTERM.
+	// A process suspended by SIGSTOP would not see the SIGTERM.
 	_ = p.Signal(syscall.SIGCONT)
 	ctx, cancel := context.WithTimeout(ctx, p.grace)
 	defer cancel()

@@ -12,12 +12,12 @@ import (
 	"syscall"
 )
 
-// reaperScript runs beside this process, waits until the pipe that is its input closes, and then
-// ends what is left: the kernel closes the pipe whichever way this process goes, SIGKILL and a
-// panicking test included. (PR_SET_PDEATHSIG is not used: it fires when the thread ends that
-// started the process, not the process, and is Linux only.)
+// reaperScript runs beside this process. It waits until the pipe on its input closes, and then ends
+// the processes that are left. The kernel closes the pipe however this process ends, even by
+// SIGKILL or a panicking test. (PR_SET_PDEATHSIG is Linux only, and fires when the starting thread
+// ends rather than the process.)
 //
-// $1 is the directory of process numbers, $2 the directory to remove, or empty.
+// $1 is the directory of process IDs, $2 the directory to remove, or empty.
 const reaperScript = `
 trap '' HUP INT TERM
 cat >/dev/null
@@ -46,7 +46,7 @@ func startReaper(pidDir, removeDir string) (*reaper, error) {
 	if err := os.Mkdir(pidDir, 0o755); err != nil {
 		return nil, err
 	}
-	// The write end must be in no other process; Go opens it close-on-exec.
+	// No other process may have the write end; Go opens it close-on-exec.
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func startReaper(pidDir, removeDir string) (*reaper, error) {
 	return &reaper{cmd: cmd, pipe: write}, nil
 }
 
-// stop lets the reaper do what is left to do and waits for it.
+// stop lets the reaper clean up and waits for it.
 func (r *reaper) stop() error {
 	return errors.Join(r.pipe.Close(), r.cmd.Wait())
 }
@@ -71,7 +71,7 @@ func (cp *ControlPlane) pidDir() string { return filepath.Join(cp.dir, "pids") }
 
 func (cp *ControlPlane) pidFile(name string) string { return filepath.Join(cp.pidDir(), name) }
 
-// pid returns the number of a running process by its name.
+// pid returns the ID of a running process by name.
 func (cp *ControlPlane) pid(name string) (int, error) {
 	content, err := os.ReadFile(cp.pidFile(name))
 	if errors.Is(err, os.ErrNotExist) {
@@ -82,12 +82,12 @@ func (cp *ControlPlane) pid(name string) (int, error) {
 	}
 	pid, err := strconv.Atoi(string(bytes.TrimSpace(content)))
 	if err != nil || pid <= 1 {
-		return 0, fmt.Errorf("controlplane: %s holds %q, not a process number", cp.pidFile(name), content)
+		return 0, fmt.Errorf("controlplane: %s holds %q, not a process ID", cp.pidFile(name), content)
 	}
 	return pid, nil
 }
 
-// signal sends a signal to the process group of a process by its name.
+// signal signals the process group of a process by name.
 func (cp *ControlPlane) signal(name string, signal syscall.Signal) error {
 	pid, err := cp.pid(name)
 	if err != nil {
@@ -99,8 +99,8 @@ func (cp *ControlPlane) signal(name string, signal syscall.Signal) error {
 	return nil
 }
 
-// recordingScript writes a script that becomes the binary of that name and leaves its process
-// number where reaper and signal find it: envtest does not tell the numbers of what it starts.
+// recordingScript writes a script that records its process ID for reaper and signal, and then
+// executes the named binary. envtest does not expose the IDs of the processes it starts.
 func (cp *ControlPlane) recordingScript(name string) (string, error) {
 	binary, err := cp.Binary(name)
 	if err != nil {

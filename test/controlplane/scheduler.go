@@ -33,7 +33,7 @@ func (cp *ControlPlane) startScheduler(ctx context.Context) error {
 		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", port),
 		"--leader-elect=false",
-		// The scheduler must not be the bottleneck of a test of something else.
+		// The scheduler must not be the bottleneck of an unrelated test.
 		fmt.Sprintf("--kube-api-qps=%d", clientQPS),
 		fmt.Sprintf("--kube-api-burst=%d", clientBurst),
 	})
@@ -47,8 +47,8 @@ func (cp *ControlPlane) startScheduler(ctx context.Context) error {
 	return nil
 }
 
-// waitHealthy returns when the URL answers 200, or with an error when the process or ctx has ended
-// before. The serving certificate is the process's own and not checked.
+// waitHealthy returns nil when url answers 200, and an error if the process or ctx ends first. It
+// does not check the serving certificate, which is self-signed.
 func waitHealthy(ctx context.Context, p *Process, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

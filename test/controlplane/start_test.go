@@ -61,7 +61,7 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// TestFailedStart wants the reason in the error and nothing left behind.
+// TestFailedStart requires that the error has the reason and that nothing is left behind.
 func TestFailedStart(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	_, err := controlplane.Start(t.Context(), controlplane.Options{APIServerArgs: []string{"--no-such-flag=1"}})
@@ -71,7 +71,7 @@ func TestFailedStart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := controlplane.Start(ctx, controlplane.Options{}); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("start in too short a time: %v", err)
+		t.Errorf("start with too short a time limit: %v", err)
 	}
 	entries, err := os.ReadDir(os.TempDir())
 	if err != nil || len(entries) > 0 {
@@ -95,7 +95,7 @@ func TestFreePort(t *testing.T) {
 
 const orphanVariable = "FLOTILLA_TEST_ORPHAN"
 
-// runOrphan is the process that TestParentKilled kills.
+// runOrphan is the main function of the process that TestParentKilled kills.
 func runOrphan(ctx context.Context) int {
 	cp, err := controlplane.Start(ctx, controlplane.Options{})
 	if err != nil {
@@ -110,7 +110,7 @@ func runOrphan(ctx context.Context) int {
 	select {}
 }
 
-// TestParentKilled kills a process that has a control plane, as a test binary's timeout or Ctrl-C
+// TestParentKilled kills a process that runs a control plane, as a test binary's timeout or Ctrl-C
 // would.
 func TestParentKilled(t *testing.T) {
 	parent := exec.Command(os.Args[0])
@@ -140,13 +140,12 @@ func TestParentKilled(t *testing.T) {
 	}
 	harness.Eventually(t, harness.Patience, "directory removed", func(context.Context) error {
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("%s is still there: %w", dir, err)
+			return fmt.Errorf("%s still exists: %w", dir, err)
 		}
 		return nil
 	})
-	// A process that was killed is there until the kernel has torn it down, and its files may go
-	// before it does. Its first thread may be gone before the others, and the last of them keeps
-	// its sockets.
+	// A killed process exists until the kernel has torn it down, and its files may go first. Its
+	// first thread may be gone before the others, and the last thread keeps its sockets.
 	harness.Eventually(t, harness.Patience, "processes gone", func(context.Context) error { return gone(pids) })
 	harness.Eventually(t, harness.Patience, "nobody answers", func(context.Context) error {
 		connection, err := net.Dial("tcp", server.Host)

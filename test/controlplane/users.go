@@ -18,15 +18,15 @@ const (
 	controllerManagerUser = "system:kube-controller-manager"
 	schedulerUser         = "system:kube-scheduler"
 
-	// Tests wait for the servers, not for the client's own limiter.
+	// Tests should wait for the servers and not for the client's rate limiter.
 	clientQPS   = 1000
 	clientBurst = 2000
 )
 
 var unsafeInFileName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// AdminConfig returns a client configuration of user admin in group system:masters. The copy is the
-// caller's to change.
+// AdminConfig returns a client configuration of user admin in group system:masters. The caller may
+// change it.
 func (cp *ControlPlane) AdminConfig() *rest.Config {
 	return rest.CopyConfig(cp.admin)
 }
@@ -37,8 +37,8 @@ func (cp *ControlPlane) AdminKubeconfig() string {
 }
 
 // ConfigFor returns a client configuration with a client certificate for the user and groups. Its
-// client-side rate limit is high enough not to matter; set QPS and Burst to have another. The
-// certificate lasts a week.
+// client-side rate limit is too high to matter; set QPS and Burst for another. The certificate
+// lasts a week.
 func (cp *ControlPlane) ConfigFor(user string, groups ...string) (*rest.Config, error) {
 	authenticated, err := cp.addUser(user, groups)
 	if err != nil {
@@ -49,7 +49,7 @@ func (cp *ControlPlane) ConfigFor(user string, groups ...string) (*rest.Config, 
 
 // Kubeconfig writes a kubeconfig with a client certificate for the user and groups, such as
 // "system:kube-controller-manager", and returns its path. The same user and groups get the same
-// file again.
+// file.
 func (cp *ControlPlane) Kubeconfig(user string, groups ...string) (string, error) {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
@@ -69,7 +69,7 @@ func (cp *ControlPlane) Kubeconfig(user string, groups ...string) (string, error
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("controlplane: %w", err)
 	}
-	// Different users may have the same safe name, hence the number.
+	// Different users may map to the same safe name, hence the number.
 	name := unsafeInFileName.ReplaceAllString(user, "-")
 	path := filepath.Join(dir, fmt.Sprintf("%02d-%s.yaml", len(cp.kubeconfigs), name))
 	if err := os.WriteFile(path, content, 0o600); err != nil {
@@ -79,9 +79,8 @@ func (cp *ControlPlane) Kubeconfig(user string, groups ...string) (string, error
 	return path, nil
 }
 
-// ServingCertificate returns a certificate under which a server on 127.0.0.1 is taken for the API
-// server by those who trust the cluster's authority: for proxies that end TLS. The common name is
-// for people.
+// ServingCertificate returns a certificate for a proxy on 127.0.0.1 that ends TLS. Clients that
+// trust the cluster's authority accept the proxy as the API server. The common name is for humans.
 func (cp *ControlPlane) ServingCertificate(commonName string) (tls.Certificate, error) {
 	certPEM, keyPEM, err := cp.ca.issueServing(commonName)
 	if err != nil {
@@ -99,7 +98,7 @@ func (cp *ControlPlane) addUser(name string, groups []string) (*envtest.Authenti
 	return user, nil
 }
 
-// provisionUsers makes the identities that are always there.
+// provisionUsers creates the identities that every control plane has.
 func (cp *ControlPlane) provisionUsers() error {
 	var err error
 	if cp.admin, err = cp.ConfigFor(adminUser, mastersGroup); err != nil {
@@ -113,8 +112,8 @@ func (cp *ControlPlane) provisionUsers() error {
 }
 
 // ControllerManagerArgs returns the flags that a controller manager, stock or fleet, needs to run
-// on this control plane as system:kube-controller-manager. They leave the port at its default:
-// several on one machine each need a --secure-port of their own, which FreePort finds.
+// on this control plane as system:kube-controller-manager. The port keeps its default: several
+// managers on one machine each need a --secure-port, which FreePort finds.
 func (cp *ControlPlane) ControllerManagerArgs() []string {
 	return []string{
 		"--kubeconfig=" + cp.managerKubeconfig,

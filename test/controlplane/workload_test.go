@@ -30,11 +30,11 @@ const (
 	shard       = "shardRange(object.metadata.namespace, '0x0000000000000000', '0x8000000000000000')"
 )
 
-// TestWorkload runs the stock controller manager with everything that the package has, and then
-// checks each promise.
+// TestWorkload runs the stock controller manager with every option of the package, and then checks
+// each guarantee.
 func TestWorkload(t *testing.T) {
 	cp := harness.StartPlane(t, controlplane.Options{Nodes: 3, Scheduler: true, ShardedListAndWatch: true})
-	// Without a Cleanup, for cp.Stop is to end it.
+	// No Cleanup, because cp.Stop must end it.
 	manager, err := harness.Start(cp, harness.Spec{Name: managerName, Binary: managerName})
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func requireJobs(t *testing.T, client kubernetes.Interface) {
 		})
 		t.Logf("Job %s took %s", name, job.Status.CompletionTime.Sub(job.Status.StartTime.Time))
 	}
-	// It is Running by now, or will be; what matters is that it does not complete.
+	// The pod is Running or will be; the point is that it does not complete.
 	job, err := client.BatchV1().Jobs(namespace).Get(t.Context(), "never", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -171,9 +171,9 @@ func requireJobs(t *testing.T, client kubernetes.Interface) {
 	}
 }
 
-// requireDeletion deletes the running pods. Those of a deployment are replaced. That of a job,
-// whose controller waits for the pod to fail by its podReplacementPolicy, must have done so to be
-// gone.
+// requireDeletion deletes the running pods. The deployment's pods must be replaced. The Job's pod
+// must have failed before it is gone, because its podReplacementPolicy makes the controller wait
+// for that.
 func requireDeletion(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
 	pods := client.CoreV1().Pods(namespace)
@@ -252,7 +252,7 @@ func requireAuthorization(t *testing.T, cp *controlplane.ControlPlane) {
 	if _, err := manager.CoordinationV1().Leases("kube-system").Get(t.Context(), managerName, metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
-	// The plan of the fleet is on a Lease because of this.
+	// This is why the fleet's plan is on a Lease.
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "plan"}}
 	_, err = manager.CoreV1().ConfigMaps("kube-system").Create(t.Context(), configMap, metav1.CreateOptions{})
 	if !apierrors.IsForbidden(err) {

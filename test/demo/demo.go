@@ -20,8 +20,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
-// leaveLimit is for the replicas to hand back their shards and end; a pod has half as long by
-// default.
+// leaveLimit limits how long the replicas may take to release their shards and exit; a pod has half
+// as long by default.
 const leaveLimit = time.Minute
 
 var (
@@ -36,7 +36,7 @@ type demo struct {
 	screen *screen
 
 	plan shard.Plan
-	// owned is who owns which shard when all replicas are there; left is the same without the
+	// owned has the owner of each shard when all replicas are there; left is the same without the
 	// victim.
 	owned, left map[shard.ID]string
 	// victim is the replica that is killed; moved are the namespaces in its shards.
@@ -53,7 +53,7 @@ type demo struct {
 	tenants []tenant
 	killed  loss
 
-	// die ends the run, with the reason.
+	// die ends the run with a reason.
 	die     context.CancelCauseFunc
 	drawing sync.WaitGroup
 }
@@ -66,10 +66,10 @@ type loss struct {
 
 // step is a part of the demo.
 type step struct {
-	// title says what is done, expect what must come of it within the limit.
+	// title says what the step does, expect what must result within the limit.
 	title, expect string
 	limit         time.Duration
-	// run does it and returns what was seen, for the step's last line.
+	// run runs the step and returns what was seen, for the step's last line.
 	run func(ctx context.Context) (string, error)
 }
 
@@ -107,7 +107,7 @@ func run(parent context.Context, opts options, dir string) (err error) {
 	return d.stay(ctx, parent)
 }
 
-// place computes beforehand who will own what: it depends on the names alone.
+// place computes in advance who will own what, because that depends only on the names.
 func (d *demo) place() error {
 	var err error
 	if d.plan, err = catalogue.DefaultPlan(d.opts.shards); err != nil {
@@ -125,15 +125,14 @@ func (d *demo) place() error {
 	return nil
 }
 
-// do runs one step and says how long it took.
+// do runs one step and prints how long it took.
 func (d *demo) do(ctx context.Context, number string, s step) error {
 	d.screen.printf("\n%s %s\n        expected within %v: %s", number, s.title, short(s.limit), s.expect)
 	began := time.Now()
 	stepCtx, cancel := context.WithTimeoutCause(ctx, s.limit, errLimit)
 	defer cancel()
 	seen, err := s.run(stepCtx)
-	// The loss of a replica is the reason for whatever else has failed then, and must not go
-	// unnoticed if nothing has.
+	// The loss of a replica explains any other failure, and must be reported even without one.
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
@@ -145,7 +144,7 @@ func (d *demo) do(ctx context.Context, number string, s step) error {
 	return nil
 }
 
-// short is a duration of whole minutes without its seconds.
+// short omits the seconds of a duration of whole minutes.
 func short(d time.Duration) string {
 	if minutes, whole := strings.CutSuffix(d.String(), "m0s"); whole {
 		return minutes + "m"
@@ -172,7 +171,7 @@ Logs of all processes and the audit log, which grows by a quarter of a gigabyte 
 	return context.Cause(ctx)
 }
 
-// stop ends everything that was started. It returns an error for what did not end as it should.
+// stop stops everything that was started. It returns an error for what did not stop cleanly.
 func (d *demo) stop() error {
 	if d.cp == nil {
 		return nil
@@ -183,8 +182,7 @@ func (d *demo) stop() error {
 	return errors.Join(d.leave(), d.cp.Stop())
 }
 
-// leave stops the replicas while the API server is there, so that they can hand back what they
-// hold.
+// leave stops the replicas while the API server runs, so that they can release what they hold.
 func (d *demo) leave() error {
 	if d.replicas == nil {
 		return nil
@@ -243,7 +241,7 @@ func (d *demo) table() table {
 	return newTable(d.plan, d.opts.members(), states, d.wanted(nil), v)
 }
 
-// wanted returns a copy of the tenants in these namespaces; all of them for nil.
+// wanted returns a copy of the tenants in these namespaces; nil means all.
 func (d *demo) wanted(in []string) []tenant {
 	d.mu.Lock()
 	defer d.mu.Unlock()

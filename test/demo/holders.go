@@ -14,7 +14,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// hold is what the Lease of one shard says.
+// hold is the state of one shard's Lease.
 type hold struct {
 	id shard.ID
 	// holder is the incarnation; empty without a Lease, or without a holder.
@@ -24,7 +24,7 @@ type hold struct {
 
 func (h hold) member() string { return election.MemberOf(h.holder) }
 
-// holds returns what the Leases say of every shard of the plan, in its order.
+// holds returns the state of the Lease of every shard of the plan, in its order.
 func holds(plan shard.Plan, leases []*coordinationv1.Lease) []hold {
 	byName := map[string]election.Record{}
 	for _, lease := range leases {
@@ -38,8 +38,8 @@ func holds(plan shard.Plan, leases []*coordinationv1.Lease) []hold {
 	return all
 }
 
-// memberStates returns what each member says of itself on its Lease. Nothing is said by a Lease
-// that still names an incarnation which is known to be dead.
+// memberStates returns each member's own state from its Lease. It ignores a Lease that still names
+// an incarnation that is known to be dead.
 func memberStates(leases []*coordinationv1.Lease, dead string) map[string]string {
 	states := map[string]string{}
 	for _, lease := range leases {
@@ -51,7 +51,7 @@ func memberStates(leases []*coordinationv1.Lease, dead string) map[string]string
 	return states
 }
 
-// incarnation returns who holds the member's Lease.
+// incarnation returns the holder of the member's Lease.
 func incarnation(leases []*coordinationv1.Lease, member string) string {
 	for _, lease := range leases {
 		if lease.Name == election.MemberLease(fleetName, member) {
@@ -61,9 +61,8 @@ func incarnation(leases []*coordinationv1.Lease, member string) string {
 	return ""
 }
 
-// owners returns the member that the rings want for each shard: with all members active, or after
-// they were and only those that are left are. A ring with groups that stay wherever they are first
-// held is left out.
+// owners returns the owner of each shard: with all members active, or after that, with only those
+// in left. It leaves out a ring with groups that stay wherever they are first held.
 func owners(plan shard.Plan, members, left []string) (map[shard.ID]string, error) {
 	owners := map[shard.ID]string{}
 	for _, ring := range plan.Rings {
@@ -87,9 +86,9 @@ func owners(plan shard.Plan, members, left []string) (map[shard.ID]string, error
 	return owners, nil
 }
 
-// heldBy returns nil if the holders of all shards are as wanted, or, for what is not in want, one
-// that is wanted for another shard; else an error that says how many are not, and which is the
-// first.
+// heldBy returns nil if the holders of all shards are as wanted. A shard that is not in want may
+// have any holder that is wanted for another shard. The error says how many shards have another
+// holder, and names the first.
 func heldBy(holds []hold, want map[shard.ID]string) error {
 	var others []string
 	for _, h := range holds {
@@ -118,7 +117,7 @@ func byOwner(plan shard.Plan, owners map[shard.ID]string, namespaces []string) m
 	return groups
 }
 
-// shardOf returns the shard of the namespaced ring that the namespace lies in.
+// shardOf returns the shard of the namespaced ring that contains the namespace.
 func shardOf(plan shard.Plan, namespace string) (shard.ID, bool) {
 	for _, ring := range plan.Rings {
 		if s, ok := plan.ShardFor(ring.Name, namespace); ok {

@@ -15,7 +15,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// defaults are the options without flags, and what follows from them.
+// defaults returns the options without flags, with their plan and owners.
 func defaults(t *testing.T) (options, shard.Plan, map[shard.ID]string) {
 	t.Helper()
 	opts, err := parseFlags(nil, t.Output())
@@ -33,14 +33,14 @@ func defaults(t *testing.T) (options, shard.Plan, map[shard.ID]string) {
 	return opts, plan, owned
 }
 
-// TestSpread holds the names of the namespaces against what the demo wants to show.
+// TestSpread checks that the names of the namespaces spread as the demo needs.
 func TestSpread(t *testing.T) {
 	opts, plan, owned := defaults(t)
 	inShard := map[shard.ID]int{}
 	for _, namespace := range namespaces {
 		id, ok := shardOf(plan, namespace)
 		if !ok {
-			t.Fatalf("%s lies in no shard", namespace)
+			t.Fatalf("%s is in no shard", namespace)
 		}
 		inShard[id]++
 	}
@@ -59,7 +59,7 @@ func TestSpread(t *testing.T) {
 	victim := busiest(plan, owned, namespaces)
 	for member, in := range served {
 		if len(in) > len(served[victim]) {
-			t.Errorf("%s is to be killed and serves %d namespaces, but %s serves %d", victim, len(served[victim]), member, len(in))
+			t.Errorf("the victim %s serves %d namespaces, but %s serves %d", victim, len(served[victim]), member, len(in))
 		}
 	}
 	left, err := owners(plan, opts.members(), without(opts.members(), victim))
@@ -73,7 +73,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestTenants checks that there is some of every kind for every replica to do.
+// TestTenants checks that every replica gets some work of every kind.
 func TestTenants(t *testing.T) {
 	_, plan, owned := defaults(t)
 	for _, check := range checks {
@@ -84,7 +84,7 @@ func TestTenants(t *testing.T) {
 			}
 		}
 		if len(byMember) < 2 {
-			t.Errorf("%s are the work of %v alone", check.kind, byMember)
+			t.Errorf("only %[2]v do %[1]s", check.kind, byMember)
 		}
 	}
 	if all := tenantsIn(tenants(), namespaces[:2]); len(all) != 2 || all[1].namespace != namespaces[1] {
@@ -92,7 +92,7 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// shardLease is a shard's Lease as its holder writes it.
+// shardLease returns a shard's Lease as its holder writes it.
 func shardLease(id shard.ID, holder string, term int32) *coordinationv1.Lease {
 	return lease(leaseapi.ShardLease(fleetName, id), holder, term)
 }

@@ -1,20 +1,20 @@
 // Command demo shows a fleet at work on this machine: a real control plane with simulated nodes,
-// three replicas of flotilla that share the shards, a workload in 24 namespaces, the loss of a
-// replica and its return, and at the end the proof from the API server's audit log that every write
-// was made by the holder of its shard.
+// three replicas of flotilla that share the shards, a workload in 24 namespaces, and the loss and
+// return of a replica. At the end the API server's audit log proves that the holder of each shard
+// made every write.
 //
 //	go run ./test/demo [flags]     from the repository, after `make tools` and `make build`
 //
-// It prints each step with the time that it took and keeps a table of members, shards and workload
-// below, which is drawn in place on a terminal and is one line at a time elsewhere. Then it stays
-// until it is interrupted, for a look around with kubectl; with -once it ends instead.
+// It prints each step with its time, above a table of members, shards and workload, which it
+// redraws in place on a terminal and prints line by line elsewhere. Then it keeps running until
+// interrupted, for a look around with kubectl; with -once it ends instead.
 //
-// Exit status: 0 if every step happened within its limit, 1 if one did not, 2 for wrong usage, 130
-// if it was interrupted before the last step. Where a step failed, its message says what was
-// expected and what was seen, and the working directory with all logs stays.
+// Exit status: 0 if every step succeeded within its limit, 1 if one did not, 2 for wrong usage, 130
+// if interrupted before the last step. If a step fails, its message says what was expected and what
+// was seen, and the working directory with all logs stays.
 //
-// The parts that decide something are pure functions with tests: table.go, progress.go, holders.go,
-// proof.go. The rest waits for what informers see; nothing sleeps for a fixed time.
+// Decisions are pure functions with tests: table.go, progress.go, holders.go, proof.go. The rest
+// waits for informers; nothing sleeps for a fixed time.
 package main
 
 import (
@@ -41,7 +41,7 @@ func realMain(ctx context.Context, opts options) int {
 	return report(dir, opts, run(ctx, opts, dir))
 }
 
-// report says how the demo ended, removes the working directory unless somebody may want to read
+// report prints how the demo ended, removes the working directory unless somebody may want to read
 // it, and returns the exit status.
 func report(dir string, opts options, err error) int {
 	interrupted := err == errInterrupted
@@ -67,7 +67,7 @@ func report(dir string, opts options, err error) int {
 	}
 }
 
-// quiet sends what the libraries log to a file: it would tear the table.
+// quiet redirects the libraries' logs to a file, because they would tear the table.
 func quiet(path string) (*os.File, error) {
 	file, err := os.Create(path)
 	if err != nil {

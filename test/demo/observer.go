@@ -23,21 +23,22 @@ const (
 
 	leaseSelector = leaseapi.FleetLabel + "=" + fleetName
 
-	// settle gathers what changes at almost the same time.
+	// settle is how long nearly simultaneous changes are collected.
 	settle = 20 * time.Millisecond
 )
 
 // observer watches what the demo shows and waits for.
 type observer struct {
-	// all, but for what is filtered: the fleet's Leases, and the root CA's ConfigMaps.
+	// all watches everything without a filter, leases the fleet's Leases, and rootCAs the root CA's
+	// ConfigMaps.
 	all, leases, rootCAs informers.SharedInformerFactory
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced whenever something has changed
-	timer   *time.Timer   // runs when a change is to be told
+	timer   *time.Timer   // runs when a change is to be reported
 }
 
-// newObserver returns an observer that watches until ctx ends, once it has seen everything.
+// newObserver returns an observer that has seen everything and watches until ctx ends.
 func newObserver(ctx context.Context, client kubernetes.Interface) (*observer, error) {
 	o := &observer{
 		all: informers.NewSharedInformerFactory(client, 0),
@@ -81,7 +82,7 @@ func (o *observer) informers() []cache.SharedIndexInformer {
 	}
 }
 
-// tell wakes those who wait, a little later.
+// tell wakes the waiters, a little later.
 func (o *observer) tell() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -104,8 +105,8 @@ func (o *observer) next() <-chan struct{} {
 	return o.changed
 }
 
-// await returns once the condition returns nil, which is asked after every change. When ctx ends
-// before, it returns why that was, and what the condition said last.
+// await returns once the condition returns nil, and evaluates it after every change. If ctx ends
+// first, its error has the cause and the condition's last error.
 func (o *observer) await(ctx context.Context, condition func(view) error) error {
 	for {
 		next := o.next()
@@ -121,15 +122,15 @@ func (o *observer) await(ctx context.Context, condition func(view) error) error 
 	}
 }
 
-// milestone is a condition, and how long it took to come about.
+// milestone is a condition, and how long it took to hold.
 type milestone struct {
 	condition func(view) error
 	reached   bool
 	after     time.Duration
 }
 
-// awaitAll waits for several conditions that need not hold at the same time, and notes how long
-// after began each of them did for the first time.
+// awaitAll waits for several conditions that need not hold at the same time, and records how long
+// after began each first held.
 func (o *observer) awaitAll(ctx context.Context, began time.Time, milestones ...*milestone) error {
 	return o.await(ctx, func(v view) error {
 		var errs []error
@@ -147,7 +148,7 @@ func (o *observer) awaitAll(ctx context.Context, began time.Time, milestones ...
 	})
 }
 
-// view returns what is known now.
+// view returns the current state.
 func (o *observer) view() view {
 	core, apps, batch := o.all.Core().V1(), o.all.Apps().V1(), o.all.Batch().V1()
 	return view{

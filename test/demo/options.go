@@ -17,8 +17,8 @@ const (
 	rebalanceDelay = 3 * time.Second
 )
 
-// timing is shorter than the default of 15 s, 10 s and 2 s, for the same reason.
-// They are not the shortest possible: a busy machine may keep a replica from renewing for seconds.
+// timing is shorter than the default of 15 s, 10 s and 2 s, for the same reason. It is not minimal,
+// because a busy machine may keep a replica from renewing for seconds.
 var timing = election.Timing{LeaseDuration: 10 * time.Second, RenewDeadline: 7 * time.Second, RetryPeriod: time.Second}
 
 // options are the demo's flags.
@@ -29,13 +29,13 @@ type options struct {
 	shardedListWatch bool
 }
 
-// parseFlags returns the options, or an error that names the flag at fault. Usage goes to out.
+// parseFlags returns the options, or an error that names the wrong flag. It prints usage to out.
 func parseFlags(args []string, out io.Writer) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	flags.SetOutput(out)
 	flags.BoolVar(&o.once, "once", false, "end after the last step")
-	flags.BoolVar(&o.keep, "keep", false, "leave the working directory with all logs when done")
+	flags.BoolVar(&o.keep, "keep", false, "keep the working directory with all logs")
 	flags.IntVar(&o.nodes, "nodes", 10, "number of simulated nodes, 1 to 100")
 	flags.IntVar(&o.replicas, "replicas", 3, "number of replicas, 2 to 9; one of them is killed")
 	flags.IntVar(&o.shards, "shards", 16, "number of ranges of namespaces")
@@ -59,7 +59,7 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	return o, nil
 }
 
-// members are the replicas' names, as a StatefulSet would call them.
+// members returns the replicas' names, as in a StatefulSet.
 func (o options) members() []string {
 	var names []string
 	for i := range o.replicas {

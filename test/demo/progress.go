@@ -24,19 +24,18 @@ const (
 	quotasWork      = "quotas"
 )
 
-// work is how far the controllers have come with one kind of work.
+// work is the controllers' progress with one kind of work.
 type work struct {
 	kind        string
 	done, total int
-	// missing says what the first one that is not done lacks.
+	// missing says what the first unfinished one lacks.
 	missing string
 }
 
 // String returns "<kind> <done>/<total>".
 func (w work) String() string { return fmt.Sprintf("%s %d/%d", w.kind, w.done, w.total) }
 
-// checks says for each kind whether a tenant has it, and what it lacks to be done; nothing if it is
-// done.
+// checks says for each kind whether a tenant has it, and what it lacks; empty if it is done.
 var checks = []struct {
 	kind  string
 	has   func(tenant) bool
@@ -55,7 +54,7 @@ var checks = []struct {
 
 func always(tenant) bool { return true }
 
-// progress returns how far the work of these tenants is, for each kind.
+// progress returns the progress of these tenants' work, for each kind.
 func progress(tenants []tenant, v view) []work {
 	var all []work
 	for _, check := range checks {

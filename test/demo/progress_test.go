@@ -17,7 +17,7 @@ var everyKind = []string{
 	accountsWork, deploymentsWork, storesWork, agentsWork, jobsWork, cronWork, endpointsWork, budgetsWork, quotasWork,
 }
 
-// full is a tenant that has every kind of work, and a view in which all of it is done.
+// full returns a tenant with every kind of work, and a view in which all of it is done.
 func full() (tenant, view) {
 	t := tenant{namespace: "shop", replicas: 2, version: "1", store: true, agent: true, job: true, batch: true}
 	meta := func(name string) metav1.ObjectMeta {
@@ -75,7 +75,7 @@ func TestAllDone(t *testing.T) {
 	}
 }
 
-// TestNotDone takes one thing away from a view in which all is done.
+// TestNotDone removes one thing at a time from a view in which everything is done.
 func TestNotDone(t *testing.T) {
 	tests := map[string]struct {
 		kind string

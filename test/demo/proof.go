@@ -14,7 +14,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// prove reads the audit log and returns what it proves, or an error if it does not.
+// prove reads the audit log and returns what it proves, or an error if the proof fails.
 func prove(log string, plan shard.Plan, moved []string, killed loss) ([]string, error) {
 	file, err := os.Open(log)
 	if err != nil {
@@ -31,10 +31,10 @@ func prove(log string, plan shard.Plan, moved []string, killed loss) ([]string, 
 	return summary(report, moved, killed), nil
 }
 
-// faults returns nil if the report proves that every write was made by the holder of its shard,
-// none late or in flight, that the fleet wrote in every tenant's namespace, and that the moved
-// namespaces were served by the incarnation that was killed, by another member, and by the next
-// incarnation of the killed member.
+// faults returns nil if the report proves the demo's claims. The holder of its shard made every
+// write, none late or in flight. The fleet wrote in every tenant's namespace. The killed
+// incarnation, another member, and the killed member's next incarnation served the moved
+// namespaces.
 func faults(report audit.Report, plan shard.Plan, moved []string, killed loss) error {
 	errs := []error{report.Err(), report.Undisturbed()}
 	if none := report.Unwritten(namespaces); len(none) > 0 {
@@ -44,7 +44,7 @@ func faults(report audit.Report, plan shard.Plan, moved []string, killed loss) e
 		id, _ := shardOf(plan, namespace)
 		for _, term := range report.Namespaces[namespace] {
 			if term.Shard != id {
-				errs = append(errs, fmt.Errorf("%s lies in %s, but was written by %s", namespace, id, term.Identity))
+				errs = append(errs, fmt.Errorf("%s is in %s, but was written by %s", namespace, id, term.Identity))
 			}
 		}
 	}
@@ -57,8 +57,8 @@ func faults(report audit.Report, plan shard.Plan, moved []string, killed loss) e
 	return errors.Join(errs...)
 }
 
-// served says by whom a namespace was served, in order: "before" the loss, by "others", and "after"
-// the return.
+// served says who served a namespace, in order: "before" the loss, by "others", and "after" the
+// return.
 func served(terms []audit.TermWrites, killed loss) string {
 	var words []string
 	for _, t := range terms {
@@ -74,7 +74,7 @@ func served(terms []audit.TermWrites, killed loss) string {
 	return strings.Join(slices.Compact(words), " ")
 }
 
-// pauses returns how long after the kill each of these namespaces was written in by a successor,
+// pauses returns how long after the kill a successor first wrote in each of these namespaces,
 // sorted.
 func pauses(report audit.Report, moved []string, killed loss) []time.Duration {
 	var all []time.Duration
@@ -90,7 +90,7 @@ func pauses(report audit.Report, moved []string, killed loss) []time.Duration {
 	return all
 }
 
-// summary says in a few lines what the report has.
+// summary summarizes the report in a few lines.
 func summary(report audit.Report, moved []string, killed loss) []string {
 	const examples = 3
 	writes, terms, incarnations := 0, 0, map[string]bool{}
@@ -129,7 +129,7 @@ func chain(terms []audit.TermWrites) string {
 	return strings.Join(parts, ", then ")
 }
 
-// spread says how sorted durations are spread.
+// spread describes the distribution of sorted durations.
 func spread(sorted []time.Duration) string {
 	if len(sorted) == 0 {
 		return "never"

@@ -15,7 +15,7 @@ var (
 	dead = loss{incarnation: "flotilla-1_old", at: noon}
 )
 
-// goodReport is of a fleet in which flotilla-1 had everything, was replaced by flotilla-0 seven
+// goodReport describes a fleet in which flotilla-1 had everything, was replaced by flotilla-0 seven
 // seconds after its death, and came back.
 func goodReport(t *testing.T) audit.Report {
 	t.Helper()

@@ -61,7 +61,7 @@ func (r *replicas) watch(name string, p *harness.Manager) {
 	}
 }
 
-// kill ends the replica without a warning.
+// kill kills the replica.
 func (r *replicas) kill(name string) error {
 	r.mu.Lock()
 	p := r.processes[name]
@@ -73,8 +73,8 @@ func (r *replicas) kill(name string) error {
 	return p.Kill()
 }
 
-// stop ends all replicas in good order, together, and returns an error if one of those that ran did
-// not end so.
+// stop stops all replicas together, and returns an error if one of those that ran did not exit
+// cleanly.
 func (r *replicas) stop(ctx context.Context) error {
 	r.mu.Lock()
 	processes := maps.Clone(r.processes)

@@ -11,31 +11,31 @@ import (
 	"k8s.io/component-base/term"
 )
 
-// How often the table may change: in place for the eye, as lines for a log.
+// How often the table may change: in place on a terminal, or as lines of a log.
 const (
 	redrawPause = 200 * time.Millisecond
 	linePause   = 2 * time.Second
 )
 
-// screen is the output: lines that stay, and below them, on a terminal, the table. Elsewhere the
-// table is a line whenever it has changed. Its methods may be called from any goroutine.
+// screen is the output: permanent lines and, below them on a terminal, the table. Elsewhere the
+// table is one line whenever it has changed. Its methods may be called from any goroutine.
 type screen struct {
 	out io.Writer
-	// size returns the terminal's columns and rows; an error if it is none.
+	// size returns the terminal's columns and rows, or an error if there is no terminal.
 	size  func() (columns, rows int, err error)
 	began time.Time
 
 	mu    sync.Mutex
 	table *table
 	drawn int    // lines of the table that are on the terminal
-	last  string // the line that was last written of the table
+	last  string // the last line printed for the table
 }
 
 func newScreen(out io.Writer) *screen {
 	return &screen{out: out, began: time.Now(), size: func() (int, int, error) { return term.TerminalSize(out) }}
 }
 
-// pause is how long to wait between two updates.
+// pause returns how long to wait between two updates.
 func (s *screen) pause() time.Duration {
 	if _, _, err := s.size(); err != nil {
 		return linePause
@@ -43,7 +43,7 @@ func (s *screen) pause() time.Duration {
 	return redrawPause
 }
 
-// printf writes lines that stay.
+// printf prints permanent lines.
 func (s *screen) printf(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +52,7 @@ func (s *screen) printf(format string, args ...any) {
 	s.draw()
 }
 
-// Write writes whole lines that stay, indented as what belongs to a step.
+// Write prints whole permanent lines, indented below a step.
 func (s *screen) Write(text []byte) (int, error) {
 	for line := range bytes.Lines(text) {
 		s.printf("        %s", bytes.TrimRight(line, "\n"))
@@ -60,7 +60,7 @@ func (s *screen) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// update shows the table as it is now.
+// update shows the current table.
 func (s *screen) update(t table) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +74,7 @@ func (s *screen) update(t table) {
 	}
 }
 
-// clear takes the table away.
+// clear removes the table.
 func (s *screen) clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +82,7 @@ func (s *screen) clear() {
 	s.table = nil
 }
 
-// erase and draw take the table off the terminal and put it there; the caller holds mu.
+// erase removes the table from the terminal and draw puts it there; the caller holds mu.
 func (s *screen) erase() {
 	if s.drawn > 0 {
 		fmt.Fprintf(s.out, "\x1b[%dA\x1b[J", s.drawn)
@@ -95,8 +95,8 @@ func (s *screen) draw() {
 	if err != nil || s.table == nil {
 		return
 	}
-	// One column less: a full line makes some terminals begin another. What is above the top cannot
-	// be erased.
+	// One column less, because a full line makes some terminals begin another. What has scrolled
+	// off the top cannot be erased.
 	lines := append([]string{""}, s.table.lines(columns-1)...)
 	lines = lines[:min(len(lines), max(rows-1, 0))]
 	if len(lines) == 0 {

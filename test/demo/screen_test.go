@@ -34,7 +34,8 @@ func TestScreenOfTerminal(t *testing.T) {
 	}
 }
 
-// TestScreenLowerThanTable: what has scrolled away cannot be erased.
+// TestScreenLowerThanTable checks a terminal lower than the table, which cannot erase what has
+// scrolled away.
 func TestScreenLowerThanTable(t *testing.T) {
 	s, out := testScreen(60, 3, nil)
 	s.update(oneMember)
@@ -43,7 +44,7 @@ func TestScreenLowerThanTable(t *testing.T) {
 	}
 }
 
-// TestScreenOfLog writes a line for each change, and no escape sequence.
+// TestScreenOfLog prints a line for each change, and no escape sequence.
 func TestScreenOfLog(t *testing.T) {
 	s, out := testScreen(0, 0, errors.New("no terminal"))
 	s.printf("first")

@@ -14,7 +14,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
-// allButCron is all work that does not wait for the minute to be over.
+// allButCron is all work that does not wait for the end of the minute.
 var allButCron = []string{
 	accountsWork, deploymentsWork, storesWork, agentsWork, jobsWork, endpointsWork, budgetsWork, quotasWork,
 }
@@ -215,8 +215,8 @@ func (d *demo) scaleBack(ctx context.Context, leaver string) (string, error) {
 	if err := d.change(ctx, func(t *tenant) { t.replicas = fewReplicas }); err != nil {
 		return "", err
 	}
-	// The audit log must show that the one that has come back serves this namespace too, while
-	// there is something to do.
+	// The audit log must show that the returned replica serves this namespace too, while there is
+	// work.
 	if err := d.awaitWork(ctx, []string{leaver}, deploymentsWork); err != nil {
 		return "", err
 	}
@@ -258,7 +258,7 @@ func (d *demo) awaitWork(ctx context.Context, in []string, kinds ...string) erro
 	return d.observer.await(ctx, func(v view) error { return doneWith(progress(d.wanted(in), v), kinds...) })
 }
 
-// change changes what is wanted of all Deployments, and says so to the API server.
+// change changes the wanted state of all Deployments, and writes it to the API server.
 func (d *demo) change(ctx context.Context, change func(*tenant)) error {
 	d.mu.Lock()
 	for i := range d.tenants {
@@ -277,7 +277,7 @@ func (d *demo) counts() string {
 	return counts(holds(d.plan, d.observer.view().leases))
 }
 
-// leaver is the namespace that is deleted: the last one of the victim's.
+// leaver is the namespace to delete: the last one of the victim's.
 func (d *demo) leaver() string {
 	return d.moved[len(d.moved)-1]
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// States of a replica that its Lease does not tell.
+// States of a replica that its Lease does not show.
 const (
 	startingState = "starting"
 	killedState   = "killed"
 )
 
-// table is what is shown of the fleet and its work at one moment.
+// table shows the fleet and its work at one moment.
 type table struct {
 	rows []tableRow
 	work []work
@@ -28,8 +28,7 @@ type tableRow struct {
 
 const nobody = "nobody"
 
-// newTable returns the table of these members. states has their states; a member without one is
-// starting.
+// newTable returns the table of these members. A member without an entry in states is starting.
 func newTable(plan shard.Plan, members []string, states map[string]string, tenants []tenant, v view) table {
 	t := table{work: progress(tenants, v)}
 	rows := map[string]*tableRow{}
@@ -88,7 +87,7 @@ func (t table) lines(width int) []string {
 	return lines
 }
 
-// line returns the table as one line, of what matters in a log.
+// line returns the table as one line for a log.
 func (t table) line() string {
 	var members []string
 	for _, row := range t.rows {
@@ -103,7 +102,7 @@ func (t table) line() string {
 	return "shards: " + strings.Join(members, ", ") + "; work: " + t.undone()
 }
 
-// undone lists what is not done, once anything is.
+// undone lists the unfinished work once any has begun.
 func (t table) undone() string {
 	var undone []string
 	begun := false
@@ -123,7 +122,7 @@ func (t table) undone() string {
 	}
 }
 
-// cell is short: a range by its name, a group with its ring.
+// cell returns a short name: a range by its name, a group with its ring.
 func (h hold) cell() string {
 	name := h.id.Name
 	if strings.Trim(name, "0123456789") != "" {
@@ -132,7 +131,7 @@ func (h hold) cell() string {
 	return fmt.Sprintf("%s(%d)", name, h.term)
 }
 
-// wrap puts cells behind head, and those that do not fit into lines of their own below the first
+// wrap appends cells to head, and puts those that do not fit on lines of their own below the first
 // cell.
 func wrap(head string, cells []string, between string, width int) []string {
 	indent := strings.Repeat(" ", len(head))

@@ -12,7 +12,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// smallTable is of four ranges and five groups; one member has been killed and one has not begun.
+// smallTable has four ranges and five groups; one member has been killed and one has not begun.
 func smallTable(t *testing.T) table {
 	t.Helper()
 	plan, err := catalogue.DefaultPlan(4)

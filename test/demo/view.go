@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// view is what the informers know of the cluster at one moment. The objects must not be changed.
+// view is the informers' state of the cluster at one moment. Do not change the objects.
 type view struct {
 	leases       []*coordinationv1.Lease
 	namespaces   []*corev1.Namespace
@@ -27,7 +27,7 @@ type view struct {
 	slices       []*discoveryv1.EndpointSlice
 }
 
-// find returns the object of this namespace and name, or nil.
+// find returns the object of this namespace and name, and whether it exists.
 func find[T metav1.Object](objects []T, namespace, name string) (object T, found bool) {
 	for _, o := range objects {
 		if o.GetName() == name && o.GetNamespace() == namespace {

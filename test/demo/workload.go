@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Names of objects; there is one of a kind in a namespace.
+// Names of objects; there is one of each kind in a namespace.
 const (
 	appName   = "web"
 	storeName = "store"
@@ -26,7 +26,7 @@ const (
 	cronName  = "report"
 	quotaName = "limits"
 
-	// versionAnnotation on pod templates makes a rolling update when it changes.
+	// versionAnnotation on pod templates causes a rolling update when it changes.
 	versionAnnotation = "demo.flotilla.dev/version"
 
 	fewReplicas, manyReplicas = 3, 5
@@ -40,17 +40,17 @@ var namespaces = []string{
 	"shop-checkout", "shop-reviews", "shop-search", "shop-wishlist", "support-tickets", "web-frontend",
 }
 
-// tenant is what is wanted in one namespace: a Deployment with a Service, a PodDisruptionBudget and
-// a ResourceQuota, and some of the rest.
+// tenant is the wanted content of one namespace: a Deployment with a Service, a PodDisruptionBudget
+// and a ResourceQuota, and some of the rest.
 type tenant struct {
 	namespace string
-	// replicas and version are those of the Deployment, and change.
+	// replicas and version are the Deployment's, and change.
 	replicas                 int32
 	version                  string
 	store, agent, job, batch bool
 }
 
-// tenants returns what is wanted in the beginning.
+// tenants returns the initial tenants.
 func tenants() []tenant {
 	var all []tenant
 	for i, namespace := range namespaces {
@@ -62,7 +62,7 @@ func tenants() []tenant {
 	return all
 }
 
-// tenantsIn returns a copy of those in these namespaces; of all for nil.
+// tenantsIn returns a copy of those in these namespaces; nil means all.
 func tenantsIn(all []tenant, in []string) []tenant {
 	return slices.DeleteFunc(slices.Clone(all), func(t tenant) bool { return in != nil && !slices.Contains(in, t.namespace) })
 }
@@ -77,7 +77,7 @@ func (t tenant) rolled() bool {
 	return slices.Index(namespaces, t.namespace)%2 == 0
 }
 
-// createNamespace creates the namespace and its quota, which must be there before the pods that it
+// createNamespace creates the namespace and its quota, which must exist before the pods that it
 // counts.
 func (t tenant) createNamespace(ctx context.Context, client kubernetes.Interface) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: t.namespace}}
@@ -178,7 +178,7 @@ func (t tenant) createService(ctx context.Context, client kubernetes.Interface, 
 	return err
 }
 
-// apply brings the Deployment to the tenant's replicas and version.
+// apply updates the Deployment to the tenant's replicas and version.
 func (t tenant) apply(ctx context.Context, client kubernetes.Interface) error {
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d,"template":{"metadata":{"annotations":{%q:%q}}}}}`,
 		t.replicas, versionAnnotation, t.version)

@@ -45,8 +45,8 @@ func documentedComplaints(f file) []string {
 	return complaints
 }
 
-// exportedReceiver reports whether a function can be reached from outside: methods of unexported
-// types, mostly there to satisfy an interface, are documented by the interface.
+// exportedReceiver reports whether a function can be reached from outside. The interface documents
+// the methods of unexported types, most of which only satisfy one.
 func exportedReceiver(decl *ast.FuncDecl) bool {
 	if decl.Recv == nil {
 		return true

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A door is what few packages may make, outside of tests.
+// A door is a function that few packages may use outside of tests.
 type door struct {
 	pkg, function string
 	only          []string
@@ -52,7 +52,7 @@ func TestOneDoor(t *testing.T) {
 	}
 	for _, d := range doors {
 		if name := d.pkg + "." + d.function; !used[name] {
-			t.Errorf("nobody uses %s: take it off the list, or say what it is called", name)
+			t.Errorf("nobody uses %s: remove it from the list, or correct its name", name)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func (d door) uses(f file) []ast.Node {
 	return found
 }
 
-// TestDoorRuleComplains plants ways inside, and what only looks like one.
+// TestDoorRuleComplains plants ways inside, and code that only looks like one.
 func TestDoorRuleComplains(t *testing.T) {
 	const (
 		fleet, informer = `import "` + module + `pkg/fleet"`, `import "` + module + `pkg/informer"`

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// adopted are the packages that programs of others are written with.
+// adopted are the packages with which others write programs.
 var adopted = []string{"pkg/flotilla", "pkg/manager", "pkg/cloud", "pkg/metrics", "pkg/events"}
 
 const exampledReason = "people learn a package from its examples: use the name in an Example " +
@@ -60,9 +60,8 @@ func parseExamples(t *testing.T) []file {
 }
 
 // exampledComplaints returns a complaint for each exported name of the packages that no example in
-// the files uses, and how many names there are. Fields are left out: their types have examples.
-// So are methods that implement an interface of the package, whose example is that of the
-// interface.
+// the files uses, and the number of names. It leaves out fields, whose types have examples, and
+// methods that implement an interface of the package, which has the example.
 func exampledComplaints(packages []string, files []file) (complaints []string, names int) {
 	c := checker{files: files, checked: map[string]*types.Package{}}
 	used := map[types.Object]bool{}
@@ -106,8 +105,8 @@ func folders(files []file) []string {
 	return slices.Sorted(maps.Keys(dirs))
 }
 
-// checker finds what identifiers stand for, as far as the files tell: names of packages that are
-// not among them stand for nothing.
+// checker resolves identifiers as far as the files allow: names from packages that are not among
+// them resolve to nothing.
 type checker struct {
 	files   []file
 	checked map[string]*types.Package
@@ -138,12 +137,12 @@ func (c *checker) check(name string, files []file, info *types.Info) *types.Pack
 	for _, f := range files {
 		parsed = append(parsed, f.ast)
 	}
-	// The errors are those of what the files do not tell.
+	// The errors are about what is not in the files.
 	pkg, _ := config.Check(name, positions, parsed, info)
 	return pkg
 }
 
-// reach notes what is used by the declarations that begin holds for, and by what these use of the
+// reach records what is used by the declarations that begin selects, and by what these use in the
 // same files.
 func reach(files []file, info *types.Info, begin func(ast.Decl) bool, used map[types.Object]bool) {
 	declared := map[types.Object][]ast.Decl{}
@@ -179,7 +178,8 @@ func reach(files []file, info *types.Info, begin func(ast.Decl) bool, used map[t
 	}
 }
 
-// typeOf returns the name of a variable's type: who uses the one uses the other. Nil for all else.
+// typeOf returns the name of a variable's type, because using the variable uses the type; nil for
+// everything else.
 func typeOf(o types.Object) types.Object {
 	if _, is := o.(*types.Var); !is {
 		return nil
@@ -194,8 +194,8 @@ func typeOf(o types.Object) types.Object {
 	return nil
 }
 
-// declares returns what a declaration at the top of a file declares. A method is declared by its
-// receiver's type: who shows the type shows what it does.
+// declares returns what a top-level declaration declares. A method belongs to its receiver's type:
+// showing the type shows what it does.
 func declares(d ast.Decl, info *types.Info) []types.Object {
 	var all []types.Object
 	switch d := d.(type) {
@@ -255,7 +255,7 @@ func exported(pkg *types.Package) []types.Object {
 }
 
 // everywhere reports whether a method does what its name says everywhere: those of fmt, errors and
-// encoding, and of interfaces of others.
+// encoding, and of others' interfaces.
 func everywhere(m *types.Func) bool {
 	return slices.Contains([]string{
 		"Error", "Is", "As", "Unwrap", "String", "MarshalJSON", "UnmarshalJSON",

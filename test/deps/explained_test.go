@@ -10,7 +10,7 @@ import (
 
 const explanations = "docs/dependencies.md"
 
-// TestDependenciesAreExplained holds the tables of docs/dependencies.md against the direct
+// TestDependenciesAreExplained compares the tables of docs/dependencies.md with the direct
 // requirements of the go.mod files, tools included.
 func TestDependenciesAreExplained(t *testing.T) {
 	tools, err := filepath.Glob(filepath.Join(root, "hack/tools/*/go.mod"))
@@ -31,7 +31,7 @@ func TestDependenciesAreExplained(t *testing.T) {
 	}
 	for _, module := range explained {
 		if required[module] == "" {
-			t.Errorf("%s explains %s, which no go.mod requires directly any more", explanations, module)
+			t.Errorf("%s explains %s, which no go.mod requires directly", explanations, module)
 		}
 	}
 	if len(required) < 20 || len(tools) < 3 {
@@ -54,8 +54,8 @@ var (
 	tableRow    = regexp.MustCompile("(?m)^\\| `(\\S+)` \\|")
 )
 
-// direct returns the modules that a go.mod requires directly, and those of its tools, which it
-// calls indirect unless code beside them imports them too.
+// direct returns the modules that a go.mod requires directly, and those of its tools. The file
+// marks the tools' modules as indirect unless code beside them imports them too.
 func direct(goMod string) []string {
 	var modules, indirect []string
 	for _, match := range requirement.FindAllStringSubmatch(goMod, -1) {
@@ -66,7 +66,7 @@ func direct(goMod string) []string {
 		}
 	}
 	for _, match := range toolPackage.FindAllStringSubmatch(goMod, -1) {
-		// The module of a package is the longest whose path the package's begins with.
+		// A package's module is the longest one that is a prefix of its path.
 		module := ""
 		for _, candidate := range slices.Concat(modules, indirect) {
 			if below(match[1], candidate) && len(candidate) > len(module) {

@@ -19,14 +19,14 @@ const directionReason = "imports point down cmd > internal/app > internal/cli > 
 	"pkg/fleet > pkg/controllers > pkg/election > internal/answer > pkg/informer > pkg/shard > internal/faults and " +
 	"never up, so that each part can be read, tested and used without the parts above it"
 
-// A rule says what the packages of some folders may import. Paths of the project's own packages are
-// relative to the module, those of others are whole; each stands for the packages below it as well.
+// A rule says what the packages of some directories may import. Paths of the project's own packages
+// are relative to the module, those of others are complete. Each includes the packages below it.
 type rule struct {
-	in      []string // folders it holds for, "" for all
-	except  []string // folders in them that it does not hold for
-	only    []string // if set: the imports allowed, beside the standard library and the folder itself
+	in      []string // directories it applies to, "" for all
+	except  []string // directories in them that it does not apply to
+	only    []string // if set: the imports allowed, besides the standard library and the directory itself
 	never   []string // imports refused
-	inTests bool     // holds for _test.go files too
+	inTests bool     // applies to _test.go files too
 	reason  string
 }
 
@@ -190,7 +190,7 @@ var rules = []rule{
 	},
 }
 
-// TestImports holds every file against the direction of the layers and the rules above.
+// TestImports checks every file against the direction of the layers and the rules above.
 func TestImports(t *testing.T) {
 	for _, f := range sources(t) {
 		for _, complaint := range importComplaints(f) {
@@ -199,11 +199,11 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestEveryPackageHasALayer finds the package that the direction rule would overlook.
+// TestEveryPackageHasALayer finds a package that the direction rule would overlook.
 func TestEveryPackageHasALayer(t *testing.T) {
 	for _, f := range sources(t) {
 		if (below(f.path, "pkg") || below(f.path, "internal") || below(f.path, "cmd")) && layerOf(f.path) < 0 {
-			t.Errorf("%s: the folder is in no layer; say in layers where it stands: %s", f.path, directionReason)
+			t.Errorf("%s: the directory is in no layer; add it to layers: %s", f.path, directionReason)
 		}
 	}
 }
@@ -229,7 +229,7 @@ func importComplaints(f file) []string {
 	return complaints
 }
 
-// upwards holds for tests too: a test that needs an upper part is a test of that part.
+// upwards applies to tests too: a test that needs an upper part is a test of that part.
 func upwards(from, imported string) bool {
 	target := layerOf(imported)
 	return target >= 0 && layerOf(from) > target
@@ -251,8 +251,8 @@ func (r rule) refuses(imported string) bool {
 	return r.only != nil && !standard(imported) && !belowAny(imported, r.only) && !belowAny(imported, r.in)
 }
 
-// standard tells the standard library by what the go command goes by: no dot in the first element
-// of the path. The project's own packages, cut short, have none either.
+// standard reports whether a path is in the standard library, by the go command's rule: no dot in
+// the first element. The project's own shortened paths have none either.
 func standard(imported string) bool {
 	first, _, _ := strings.Cut(imported, "/")
 	return !strings.Contains(first, ".") && !slices.Contains([]string{"cmd", "hack", "internal", "pkg", "test"}, first)
@@ -342,7 +342,7 @@ func TestImportRulesComplain(t *testing.T) {
 	}
 }
 
-// expect wants one complaint that contains want and names line 3 of the planted file, or none if
+// expect requires one complaint that contains want and names line 3 of the planted file, or none if
 // want is "".
 func expect(t *testing.T, what string, complaints []string, want string) {
 	t.Helper()

@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// heavy are packages that bring most of Kubernetes with them: a binary that links one takes half a
-// minute to link on two cores, and minutes to compile the first time.
+// heavy are packages that pull in most of Kubernetes: a binary that links one takes half a minute
+// to link on two cores, and minutes to compile the first time.
 var heavy = []string{module + "pkg/controllers", "k8s.io/kubernetes/cmd/kube-controller-manager/app", "k8s.io/kubernetes/cmd/kubeadm/app"}
 
-// linksHeavy are the only programs and test binaries that may link one of them, and what for.
+// linksHeavy are the only programs and test binaries that may link one of them, and why.
 var linksHeavy = map[string]string{
 	"cmd/flotilla":              "it is the controllers",
 	"internal/app":              "its tests parse the flags of the command",
@@ -28,8 +28,8 @@ var linksHeavy = map[string]string{
 const heavyReason = "it links all of kube-controller-manager, which costs each build of it half a minute: names, plans and " +
 	"rings are in pkg/controllers/catalogue; what needs the controllers themselves belongs into one of the packages that link them already"
 
-// TestFewBinariesLinkTheControllers holds the programs and test binaries against the list above,
-// both ways.
+// TestFewBinariesLinkTheControllers compares the programs and test binaries with the list above, in
+// both directions.
 func TestFewBinariesLinkTheControllers(t *testing.T) {
 	graph := newLinks(sources(t))
 	for _, folder := range graph.binaries() {
@@ -38,32 +38,32 @@ func TestFewBinariesLinkTheControllers(t *testing.T) {
 		case why != nil && linksHeavy[folder] == "":
 			t.Errorf("%s imports %s: %s", folder, strings.Join(why, ", which imports "), heavyReason)
 		case why == nil && linksHeavy[folder] != "":
-			t.Errorf("%s links nothing heavy: take it off the list", folder)
+			t.Errorf("%s links nothing heavy: remove it from the list", folder)
 		}
 	}
 	for folder := range linksHeavy {
 		if !graph.isBinary[folder] {
-			t.Errorf("%s is neither a program nor has it tests: take it off the list", folder)
+			t.Errorf("%s is not a program and has no tests: remove it from the list", folder)
 		}
 	}
 }
 
-// stockOnly are packages that a program with controllers of its own does not have.
+// stockOnly are packages that a program with its own controllers does not have.
 var stockOnly = []string{module + "pkg/controllers", module + "internal/app", "k8s.io/kubernetes", "k8s.io/component-base"}
 
-// forAnyProgram are packages that such a program imports, with all that they link.
+// forAnyProgram are packages that such a program imports, with everything they link.
 var forAnyProgram = []string{"pkg/metrics", "pkg/flotilla", "pkg/manager"}
 
 const forAnyProgramReason = "it is for programs that have neither component-base nor k8s.io/kubernetes, and whose registries " +
 	"and flags theirs would meet: what needs them belongs into internal/app"
 
-// TestLibrariesLinkNothingOfTheStockBinary follows imports through the packages of the project: a
-// rule about one package's imports does not see what comes by way of another.
+// TestLibrariesLinkNothingOfTheStockBinary follows imports through the project's packages, because
+// a rule about one package's imports does not see indirect ones.
 func TestLibrariesLinkNothingOfTheStockBinary(t *testing.T) {
 	graph := newLinks(sources(t))
 	for _, folder := range forAnyProgram {
 		if len(graph.imports[folder]) == 0 {
-			t.Errorf("%s imports nothing: is it there?", folder)
+			t.Errorf("%s imports nothing: does it exist?", folder)
 		}
 		if why := graph.stockOnly(folder); why != nil {
 			t.Errorf("%s imports %s: %s", folder, strings.Join(why, ", which imports "), forAnyProgramReason)
@@ -71,8 +71,8 @@ func TestLibrariesLinkNothingOfTheStockBinary(t *testing.T) {
 	}
 }
 
-// links says which folder of the module imports what, for programs and libraries and for their
-// tests.
+// links records which directory of the module imports what, for programs and libraries and for
+// their tests.
 type links struct {
 	imports, testImports map[string][]string
 	isBinary             map[string]bool
@@ -105,21 +105,20 @@ func (l links) binaries() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(l.isBinary)), func(folder string) bool { return !l.isBinary[folder] })
 }
 
-// heavy returns the imports, each of the one before, by which a folder's binary or its tests come
-// to something heavy.
+// heavy returns the chain of imports from a directory's binary or its tests to a heavy package.
 func (l links) heavy(folder string) []string {
 	return l.find(append(slices.Clone(l.imports[folder]), l.testImports[folder]...), func(name string) bool {
 		return name == heavy[0] || belowAny(name, heavy[1:])
 	})
 }
 
-// stockOnly returns the imports, each of the one before, by which a package comes to something that
-// only the stock-compatible binary has.
+// stockOnly returns the chain of imports from a package to one that only the stock-compatible
+// binary has.
 func (l links) stockOnly(folder string) []string {
 	return l.find(l.imports[folder], func(name string) bool { return belowAny(name, stockOnly) })
 }
 
-// find returns the imports, each of the one before, that lead from these to one that is sought.
+// find returns the chain of imports from these to one that is sought.
 func (l links) find(from []string, sought func(name string) bool) []string {
 	seen := map[string]bool{}
 	var search func(imports []string) []string
@@ -142,7 +141,7 @@ func (l links) find(from []string, sought func(name string) bool) []string {
 	return search(from)
 }
 
-// TestLinkingRuleComplains plants a test that comes to the controllers by way of another package.
+// TestLinkingRuleComplains plants a test that imports the controllers indirectly.
 func TestLinkingRuleComplains(t *testing.T) {
 	plant := func(name, code string) file { return parse(t, name, code) }
 	graph := newLinks([]file{
@@ -159,7 +158,7 @@ func TestLinkingRuleComplains(t *testing.T) {
 	}
 	for folder, want := range map[string][]string{
 		"pkg/a": {module + "pkg/b", module + "pkg/controllers"},
-		"pkg/c": nil, // pkg/a's tests are none of its business
+		"pkg/c": nil, // pkg/a's tests do not count for it
 		"cmd/d": {"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"},
 	} {
 		if got := graph.heavy(folder); !slices.Equal(got, want) {
@@ -175,7 +174,7 @@ func TestLinkingRuleComplains(t *testing.T) {
 	})
 	for folder, want := range map[string][]string{
 		"pkg/a": {module + "pkg/b", "k8s.io/component-base/version"},
-		"pkg/c": nil, // its tests are not linked by who imports it
+		"pkg/c": nil, // importers do not link its tests
 	} {
 		if got := library.stockOnly(folder); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", folder, got, want)

@@ -13,10 +13,10 @@ import (
 	"testing"
 )
 
-// root is the module's directory, seen from this package's, where `go test` runs.
+// root is the module's directory, relative to this package's, where `go test` runs.
 const root = "../.."
 
-// module is the path that the project's own imports begin with.
+// module is the prefix of the project's own imports.
 const module = "github.com/flotilla-kube/flotilla/"
 
 // file is one parsed Go file.
@@ -33,7 +33,7 @@ func (f file) at(pos token.Pos) string {
 	return fmt.Sprintf("%s:%d", f.path, f.fset.Position(pos).Line)
 }
 
-// parse reads one file; src is nil to read it from the root, or its text.
+// parse parses one file; src is its text, or nil to read it from the root.
 func parse(t *testing.T, name string, src any) file {
 	t.Helper()
 	parsed, err := parser.ParseFile(positions, filepath.Join(root, filepath.FromSlash(name)), src, parser.ParseComments)
@@ -43,7 +43,7 @@ func parse(t *testing.T, name string, src any) file {
 	return file{path: name, fset: positions, ast: parsed}
 }
 
-// positions are those of all files, so that some can be looked at together.
+// positions are shared by all files, so that several can be checked together.
 var positions = token.NewFileSet()
 
 // sources returns every Go file of the module, whatever its build constraints. They are parsed once
@@ -52,7 +52,7 @@ func sources(t *testing.T) []file {
 	t.Helper()
 	parsed.Do(func() { files = parseAll(t) })
 	if len(files) < 50 {
-		t.Fatalf("Only %d Go files found below %s: the rules would check next to nothing", len(files), root)
+		t.Fatalf("Only %d Go files found below %s: the rules read less than they should", len(files), root)
 	}
 	return files
 }
@@ -87,7 +87,7 @@ func parseAll(t *testing.T) []file {
 	return all
 }
 
-// skip leaves out what the go command leaves out, other modules, and what is built.
+// skip skips what the go command skips, other modules, and build output.
 func skip(name, rel string, entry fs.DirEntry) error {
 	if rel == "." {
 		return nil

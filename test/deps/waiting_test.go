@@ -53,8 +53,7 @@ func waitingComplaints(f file) []string {
 	return complaints
 }
 
-// packageNames returns the names that the file's imports go by, for the few packages that matter
-// here.
+// packageNames returns the names under which the file imports the few packages that matter here.
 func packageNames(parsed *ast.File) map[string]string {
 	names := map[string]string{}
 	for _, spec := range parsed.Imports {
@@ -102,8 +101,8 @@ func takesTestingM(n ast.Node) bool {
 	return false
 }
 
-// isExample reports whether n is a function that go test runs as an example, or that documents
-// only.
+// isExample reports whether n is a function that go test runs as an example, or that only
+// documents.
 func isExample(n ast.Node) bool {
 	function, ok := n.(*ast.FuncDecl)
 	return ok && function.Recv == nil && strings.HasPrefix(function.Name.Name, "Example") && len(function.Type.Params.List) == 0
@@ -111,7 +110,7 @@ func isExample(n ast.Node) bool {
 
 type span struct{ from, to token.Pos }
 
-// spans returns where the nodes stand that match accepts.
+// spans returns the positions of the nodes that match accepts.
 func spans(parsed *ast.File, match func(ast.Node) bool) []span {
 	var found []span
 	ast.Inspect(parsed, func(n ast.Node) bool {

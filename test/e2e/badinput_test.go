@@ -20,10 +20,10 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// TestBadInputIsRefused runs the binary with flags that cannot work: one that is not parsed, one
-// that is not valid, and one that only the last of the checks refuses. The process ends by itself,
-// though there is no API server, with a line that names the flag and the value. internal/app tries
-// the other flags in process.
+// TestBadInputIsRefused runs the binary with flags that cannot work: one that does not parse, one
+// that is invalid, and one that only the last check refuses. The process exits by itself, without
+// an API server, after a line that names the flag and the value. Tests of internal/app cover the
+// other flags in process.
 func TestBadInputIsRefused(t *testing.T) {
 	t.Parallel()
 	flotilla, err := filepath.Abs("../../bin/flotilla")
@@ -41,7 +41,7 @@ func TestBadInputIsRefused(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		flag string
-		// want must all be in one line of the output, where quotes are escaped.
+		// want lists what one line of the output must contain. Quotes are escaped there.
 		want []string
 	}{
 		{"unknown flag", "--sharts=3", []string{"unknown flag: --sharts"}},
@@ -64,7 +64,7 @@ func TestBadInputIsRefused(t *testing.T) {
 	}
 }
 
-// TestAPIServerAbsent waits as upstream does, and says what for.
+// TestAPIServerAbsent checks that the binary waits as upstream does, and says what for.
 func TestAPIServerAbsent(t *testing.T) {
 	t.Parallel()
 	plane := sharedPlane(t)
@@ -86,8 +86,8 @@ func TestAPIServerAbsent(t *testing.T) {
 		return harness.Run(t, plane, spec)
 	}
 	for m, want := range map[*harness.Manager][]string{
-		// Delegated authentication would fail even earlier, as upstream's does; without it the
-		// waiting is seen.
+		// Delegated authentication would fail even earlier, as upstream's does. Without it the wait
+		// shows.
 		start(harness.Member("absent", "--authentication-skip-lookup", "--secure-port=0")): {"waited 10s for the API server at https://127.0.0.1"},
 		start(harness.Spec{Name: "plain"}):                                                 {address, "connection refused"},
 		start(harness.Spec{Name: "stock", Binary: harness.Stock}):                          {address, "connection refused"},
@@ -101,8 +101,9 @@ func TestAPIServerAbsent(t *testing.T) {
 	}
 }
 
-// TestLeaseNamespaceMissing is waited for, and said. The member has an identity of its own, for it
-// needs Leases where the stock controller manager may not have them.
+// TestLeaseNamespaceMissing checks that a member waits for the namespace of its Leases and says so.
+// The member has its own identity, because it needs Leases where the stock controller manager may
+// not have them.
 func TestLeaseNamespaceMissing(t *testing.T) {
 	t.Parallel()
 	plane := sharedPlane(t)
@@ -127,8 +128,8 @@ func TestLeaseNamespaceMissing(t *testing.T) {
 	t.Logf("ready %v after the namespace was created", took)
 }
 
-// TestNoPermissionOnLeases is waited for and said where Leases cannot be read, and ends the process
-// with the reason where its own Lease cannot be kept.
+// TestNoPermissionOnLeases checks that a member that cannot read Leases waits and says so, and that
+// one that cannot keep its own Lease exits with the reason.
 func TestNoPermissionOnLeases(t *testing.T) {
 	t.Parallel()
 	plane := sharedPlane(t)
@@ -141,11 +142,11 @@ func TestNoPermissionOnLeases(t *testing.T) {
 	harness.Eventually(t, harness.Patience, "not ready", m.Answers("/readyz", http.StatusInternalServerError))
 	harness.Eventually(t, harness.Patience, "the reason", m.Says("/readyz/fleet", "has not joined", "cannot list resource"))
 	allowLeases(t, plane, "anywhere", "nobody")
-	// It has the Lease then, and may do nothing else.
+	// The user may write Leases and nothing else.
 	took := harness.Eventually(t, harness.Patience, "Leases are taken once it is allowed", m.Logs("Could not start the shard's work", "nobodies-namespaces-"))
 	t.Logf("the first shard was acquired %v after Leases were allowed", took)
 
-	// Upstream's roles let it create Leases everywhere, and update them in kube-system only.
+	// Upstream's roles allow creating Leases everywhere, and updating them only in kube-system.
 	m = harness.Run(t, plane, harness.Member("stranger", append([]string{"--leader-elect-resource-namespace=default"}, quick...)...))
 	if code := m.MustExit(t, harness.Patience); code == 0 {
 		t.Error("a member that cannot keep its Lease ended with status 0")
@@ -155,7 +156,7 @@ func TestNoPermissionOnLeases(t *testing.T) {
 	}
 }
 
-// allowLeases grants a user what the controller manager has in kube-system, in all namespaces.
+// allowLeases grants a user, in all namespaces, the controller manager's rights in kube-system.
 func allowLeases(t *testing.T, plane *controlplane.ControlPlane, name, user string) {
 	t.Helper()
 	rbac := harness.Client(t, plane).RbacV1()
@@ -172,7 +173,7 @@ func allowLeases(t *testing.T, plane *controlplane.ControlPlane, name, user stri
 	bind(t, plane, user, role.Name)
 }
 
-// bind gives a user a ClusterRole.
+// bind binds a user to a ClusterRole.
 func bind(t *testing.T, plane *controlplane.ControlPlane, user, role string) {
 	t.Helper()
 	binding := &rbacv1.ClusterRoleBinding{

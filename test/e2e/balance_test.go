@@ -19,17 +19,17 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-var balanced = flag.Int("balanced", 0, "namespaces ns-0, ns-1, ... that TestBalance creates; 0 leaves it out")
+var balanced = flag.Int("balanced", 0, "number of namespaces ns-0, ns-1, ... in TestBalance; 0 skips the test")
 
-// configMaps are those in each namespace: an imbalance of less than 100 objects would be left
-// alone.
+// configMaps is the number in each namespace. The planner ignores an imbalance of less than 100
+// objects.
 const configMaps = 8
 
-// mostOverMean is how much the heaviest member may have over the mean.
+// mostOverMean limits the heaviest member's weight relative to the mean.
 const mostOverMean = 1.10
 
-// TestBalance creates namespaces whose names lie in half of the equal ranges, and waits until the
-// planner has made the members' weights even, as the holders count them.
+// TestBalance creates namespaces whose names hash into half of the equal ranges, and waits until
+// the planner has balanced the members' weights, as the holders count them.
 func TestBalance(t *testing.T) {
 	if *balanced == 0 {
 		t.Skip("left out: takes minutes, make long RUN=balance")
@@ -94,8 +94,8 @@ func (f *fleetRun) createNamespaces(t *testing.T, n int) {
 	}
 }
 
-// weights returns what each member's shards weigh by their Leases, the greatest over the mean, and
-// the generation. It fails while a shard is not held, or has not been weighed by its holder.
+// weights returns each member's weight according to its shards' Leases, the greatest over the mean,
+// and the generation. It fails while a shard is not held, or its holder has not weighed it.
 func (f *fleetRun) weights(ctx context.Context) (loads map[string]int64, ratio float64, generation int64, err error) {
 	leases, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: leaseapi.FleetLabel + "=" + harness.Fleet})
 	if err != nil {

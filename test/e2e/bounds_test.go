@@ -10,19 +10,19 @@ import (
 	"github.com/flotilla-kube/flotilla/test/calibrate"
 )
 
-var strict = flag.Bool("strict", false, "hold handoffs and moves of the leader lock against what is promised, with regard to how slow this machine is")
+var strict = flag.Bool("strict", false, "compare handoffs and moves of the leader lock with what is promised, taking this machine's speed into account")
 
 const (
-	// retryPeriod is the default one.
+	// retryPeriod is the default.
 	retryPeriod = 2 * time.Second
-	// calibrating is how long the machine is measured at a time.
+	// calibrating is how long one measurement of the machine takes.
 	calibrating = 3 * time.Second
 )
 
 // measured is how slow the machine has been, with -strict.
 type measured struct{ machine calibrate.Machine }
 
-// again measures the machine, with all that it does at the moment, and keeps the slower figures.
+// again measures the machine under its current load, and keeps the slower figures.
 func (m *measured) again(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
 	if !*strict {
@@ -35,7 +35,7 @@ func (m *measured) again(t *testing.T, client kubernetes.Interface) {
 	m.machine = m.machine.Slower(machine)
 }
 
-// require fails if it took longer than is promised and than the machine explains, with -strict.
+// require fails, with -strict, if a step took longer than promised and than the machine explains.
 func (m *measured) require(t *testing.T, what string, took, promised time.Duration, steps int) {
 	t.Helper()
 	if !*strict {

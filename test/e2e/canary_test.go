@@ -25,17 +25,17 @@ import (
 
 var canary = flag.Bool("canary", false, "try a version on some namespaces of a fleet, abort it and promote it, which takes minutes")
 
-// laterVersion is what a member that seems to be of the later build says; the others are of what
-// they are.
+// laterVersion is the version that members of the seemingly later build report; the others report
+// their own.
 const laterVersion = "v1.38.0"
 
-// triedNamespaces are those of the canary: two of those in which there is work.
+// triedNamespaces are the canary's: two of those with work.
 var triedNamespaces = []string{"orders", "shop"}
 
-// TestCanary tries a version on two namespaces of a fleet under load, begun before the first member
-// of it is there: once it is aborted and rolled back, once it is promoted and rolled out. The audit
-// log says that nobody wrote who should not have, and that before it was promoted, the version's
-// members wrote in these namespaces and nowhere else.
+// TestCanary tries a version on two namespaces of a fleet under load. The canary begins before the
+// version's first member exists. The test aborts and rolls back one canary, and promotes and rolls
+// out another. According to the audit log, nobody wrote without a claim, and before the promotion
+// the version's members wrote only in these namespaces.
 func TestCanary(t *testing.T) {
 	if !*canary {
 		t.Skip("left out: takes minutes, make long RUN=canary")
@@ -57,7 +57,7 @@ func TestCanary(t *testing.T) {
 
 	r.begin(t)
 	if line := r.operator.run(t, "canary", "status"); !strings.Contains(line, "0 of 2 shards of it with 0 members of that version") {
-		t.Errorf("before the first member of the version is there:\n%s", line)
+		t.Errorf("before the version has a member:\n%s", line)
 	}
 	r.replace(t, "canary-2", later)
 	aborted := window{member: f.incarnation(t, "canary-2"), began: time.Now()}
@@ -65,7 +65,7 @@ func TestCanary(t *testing.T) {
 	r.operator.run(t, "canary", "abort", "--wait=1m")
 	r.holds(t, "canary-2", 0)
 	if err := r.members["canary-2"].Ready(t.Context()); err != nil {
-		t.Errorf("canary-2, which is to have nothing, is not ready: %v", err)
+		t.Errorf("canary-2, which should have no shards, is not ready: %v", err)
 	}
 	r.replace(t, "canary-2", present)
 	aborted.ended = time.Now()
@@ -105,7 +105,7 @@ type canaryRun struct {
 	operator *operator
 }
 
-// begin begins the canary, and waits until its namespaces have shards of their own.
+// begin starts the canary, and waits until its namespaces have shards of their own.
 func (r *canaryRun) begin(t *testing.T) {
 	t.Helper()
 	out := r.operator.run(t, "canary", "start", "--namespaces="+strings.Join(triedNamespaces, ","), "--version="+laterVersion, "--by=test", "--wait=1m")
@@ -124,12 +124,13 @@ func (r *canaryRun) readPlan(t *testing.T) {
 	r.plan = plan
 }
 
-// tries waits until the member has the canary's shards and nothing else, and has said what it does.
+// tries waits until the member holds the canary's shards and nothing else, and reports what it
+// does.
 func (r *canaryRun) tries(t *testing.T, name string) {
 	t.Helper()
 	began := time.Now()
 	r.holds(t, name, len(triedNamespaces))
-	t.Logf("%s has what it is tried on after another %.2f s", name, time.Since(began).Seconds())
+	t.Logf("%s has its canary shards after another %.2f s", name, time.Since(began).Seconds())
 	for id, holder := range r.holders(t) {
 		s, _ := shard.ParseID(id)
 		tried, _ := r.plan.Shard(s)
@@ -171,7 +172,7 @@ func (r *canaryRun) tries(t *testing.T, name string) {
 	t.Logf("\n%s", r.operator.run(t, "canary", "status"))
 }
 
-// holds waits until the member holds so many of the plan's shards.
+// holds waits until the member holds this many of the plan's shards.
 func (r *canaryRun) holds(t *testing.T, name string, want int) {
 	t.Helper()
 	harness.Eventually(t, leaseDuration+harness.Patience, fmt.Sprintf("%s holds %d shards", name, want), func(ctx context.Context) error {
@@ -195,14 +196,14 @@ func (r *canaryRun) holds(t *testing.T, name string, want int) {
 	})
 }
 
-// window is the time in which an incarnation was a canary's.
+// window is the time in which an incarnation ran a canary.
 type window struct {
 	member       string
 	began, ended time.Time
 }
 
-// requireOutsideUntouched holds by the audit log that the member wrote in the canary's namespaces,
-// and, but for Leases and the tokens that its controllers work with, nowhere else.
+// requireOutsideUntouched checks in the audit log that the member wrote in the canary's namespaces
+// and nowhere else, apart from Leases and its controllers' tokens.
 func (r *canaryRun) requireOutsideUntouched(t *testing.T, w window) {
 	t.Helper()
 	log, err := os.ReadFile(r.plane.AuditLog())
@@ -218,18 +219,18 @@ func (r *canaryRun) requireOutsideUntouched(t *testing.T, w window) {
 		t.Errorf("%s wrote nothing in the canary's namespaces", w.member)
 	}
 	for what, n := range wrote.outside {
-		t.Errorf("%s, of the version that was tried, wrote %d times outside: %s", w.member, n, what)
+		t.Errorf("%s, of the canary's version, wrote %d times outside: %s", w.member, n, what)
 	}
 }
 
-// writesByPlace counts the writes of a member's controllers: in the canary's namespaces, for the
-// tokens that they work with, and what else.
+// writesByPlace counts the writes of a member's controllers: in the canary's namespaces, for their
+// tokens, and others.
 type writesByPlace struct {
 	inside, tokens int
 	outside        map[string]int
 }
 
-// writes reads an audit log.
+// writes counts the writes in an audit log.
 func (w window) writes(log []byte) (writesByPlace, error) {
 	wrote := writesByPlace{outside: map[string]int{}}
 	lines := bufio.NewScanner(bytes.NewReader(log))
@@ -256,8 +257,8 @@ func (w window) writes(log []byte) (writesByPlace, error) {
 	return wrote, lines.Err()
 }
 
-// TestWritesOutsideACanary: what the member wrote elsewhere before the window ended is found, and
-// nothing else.
+// TestWritesOutsideACanary checks that writes gives exactly what the member wrote elsewhere before
+// the window ended.
 func TestWritesOutsideACanary(t *testing.T) {
 	ended := time.Date(2026, 11, 24, 8, 50, 0, 0, time.UTC)
 	var log bytes.Buffer

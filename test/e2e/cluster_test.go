@@ -31,7 +31,7 @@ import (
 //go:embed testdata/*.yaml
 var testdata embed.FS
 
-// cluster is a control plane as somebody with kubectl sees it.
+// cluster is a control plane as a kubectl user sees it.
 type cluster struct {
 	client    dynamic.Interface
 	discovery discovery.DiscoveryInterface
@@ -41,7 +41,7 @@ type cluster struct {
 func newCluster(t *testing.T, plane *controlplane.ControlPlane) *cluster {
 	t.Helper()
 	config := plane.AdminConfig()
-	config.WarningHandler = rest.NoWarnings{} // of deprecated APIs, which are tested too
+	config.WarningHandler = rest.NoWarnings{} // about deprecated APIs, which are tested too
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func (c *cluster) resource(t *testing.T, resource, namespace string) dynamic.Res
 	return c.client.Resource(r).Namespace(namespace)
 }
 
-// create creates the objects of a file in their order.
+// create creates the objects of a file in order.
 func (c *cluster) create(t *testing.T, file string) {
 	t.Helper()
 	content, err := testdata.ReadFile("testdata/" + file)
@@ -85,8 +85,8 @@ func (c *cluster) create(t *testing.T, file string) {
 	}
 }
 
-// createOne fails also for what waiting may fix, such as a resource or a service account
-// that is not there yet.
+// createOne also fails for reasons that waiting may fix, such as a missing resource or service
+// account.
 func (c *cluster) createOne(ctx context.Context, object *unstructured.Unstructured) error {
 	client, err := c.clientFor(object.GroupVersionKind(), object.GetNamespace())
 	if err != nil {
@@ -159,20 +159,20 @@ func split(object string) (namespace, name string) {
 	return "", object
 }
 
-// expectation says what a field of an object is to become. The path is a template as kubectl's -o
-// jsonpath takes it.
+// expectation is what a field of an object should become. The path is a template as for kubectl's
+// -o jsonpath.
 type expectation struct {
 	resource, object, path, want string
 }
 
-// As an expectation's want, gone says that the object is to be deleted, and something that the
-// field is not to be empty.
+// As an expectation's want, gone means that the object should be deleted, and something that the
+// field should not be empty.
 const (
 	gone      = "gone"
 	something = "something"
 )
 
-// meets returns a condition for eventually: all expectations are met.
+// meets returns a condition that holds once all expectations are met.
 func (c *cluster) meets(t *testing.T, expectations []expectation) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var unmet []error
@@ -204,15 +204,15 @@ func (c *cluster) read(ctx context.Context, t *testing.T, e expectation) (string
 	}
 	var text bytes.Buffer
 	if err := template.Execute(&text, object.Object); err != nil {
-		return "", nil // such as an index that is not there yet
+		return "", nil // such as an index that does not exist yet
 	}
 	return text.String(), nil
 }
 
-// unlike are resources that say how a state came about, not what it is.
+// unlike are resources that record how a state came about, not what it is.
 var unlike = map[string]bool{"events": true, "leases": true, "componentstatuses": true}
 
-// dump returns all objects of all resources, but for those that are unlike.
+// dump returns all objects of all resources except those in unlike.
 func (c *cluster) dump(ctx context.Context) ([]unstructured.Unstructured, error) {
 	lists, err := c.discovery.ServerPreferredResources()
 	if err != nil {
@@ -242,7 +242,8 @@ func (c *cluster) dump(ctx context.Context) ([]unstructured.Unstructured, error)
 	return all, nil
 }
 
-// ofAPIServer reports whether an object is the API server's own, with the port that it listens on.
+// ofAPIServer reports whether an object belongs to the API server and has the port that it listens
+// on.
 func ofAPIServer(object unstructured.Unstructured) bool {
 	return object.GetNamespace() == metav1.NamespaceDefault && object.GetName() == "kubernetes"
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// drain drains one of two members under work, and takes it back: all of its shards are handed over,
-// nobody's Lease runs out, it stays ready, and gets shards again.
+// drain drains one of two members under load, and undrains it. All of its shards are handed over,
+// nobody's Lease expires, the member stays ready, and gets shards again.
 func (f *fleetRun) drain(t *testing.T, stays, drained string) {
 	t.Helper()
 	o := newOperator(t, f.plane, f.name)
@@ -31,7 +31,7 @@ func (f *fleetRun) drain(t *testing.T, stays, drained string) {
 	if !strings.Contains(out, "Member "+drained+" is drained") || !strings.Contains(out, "Member "+drained+" holds no shards, after ") {
 		t.Errorf("drain says\n%s", out)
 	}
-	// The last ones were released just now: who takes them over is what counts.
+	// The last shards were released a moment ago; the next holders are what counts.
 	var after map[string]string
 	harness.Eventually(t, harness.Patience, "every shard has a holder", func(context.Context) error {
 		after = f.holders(t)
@@ -51,7 +51,7 @@ func (f *fleetRun) drain(t *testing.T, stays, drained string) {
 	f.requireMovedOnce(t, before, held, drained)
 	s := &statusRun{operator: o}
 	if v, code, err := s.look(t.Context()); err != nil || code != 0 || len(v.Findings) != 1 || v.Findings[0].Kind != status.MemberDrained {
-		t.Errorf("of a drained member status says %+v, and ends with %d, %v", v.Findings, code, err)
+		t.Errorf("status says %+v about a drained member, and exits with %d, %v", v.Findings, code, err)
 	}
 	o.refused(t, []string{"the last that serves ring", "--force"}, "drain", stays)
 	if out := o.run(t, "drain", drained); !strings.Contains(out, "is drained already, since 20") {
@@ -69,8 +69,8 @@ func (f *fleetRun) drain(t *testing.T, stays, drained string) {
 	f.workDone(t, f.replicas)
 }
 
-// requireMovedOnce requires that the shards of the drained member went through one term since, and
-// all others through none.
+// requireMovedOnce requires that each shard of the drained member has passed through one term
+// since, and every other shard through none.
 func (f *fleetRun) requireMovedOnce(t *testing.T, before map[string]int32, held map[string]string, drained string) {
 	t.Helper()
 	after := f.terms(t)
@@ -85,9 +85,8 @@ func (f *fleetRun) requireMovedOnce(t *testing.T, before map[string]int32, held 
 	}
 }
 
-// staysReady asks a member over and over whether it is ready, until it is told to stop; then ready
-// returns what was wrong. While it gets shards, a member is not ready, so this has to end before it
-// is undrained.
+// staysReady polls a member's readiness until stop is called; then ready returns what was wrong. A
+// member that gets shards is not ready, so polling must stop before the member is undrained.
 func (f *fleetRun) staysReady(t *testing.T, name string) (ready func() error, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -100,7 +99,7 @@ func (f *fleetRun) staysReady(t *testing.T, name string) (ready func() error, st
 			select {
 			case <-ctx.Done():
 				if asked == 0 {
-					result <- errors.New("it was never asked whether it is ready")
+					result <- errors.New("its readiness was never checked")
 				}
 				close(result)
 				return
@@ -110,7 +109,7 @@ func (f *fleetRun) staysReady(t *testing.T, name string) (ready func() error, st
 			code, body, err := f.members[name].Get(request, "/readyz")
 			cancelRequest()
 			if err == nil && code != http.StatusOK {
-				result <- fmt.Errorf("while it is drained, %s answers %d: %s", name, code, body)
+				result <- fmt.Errorf("while drained, %s answers %d: %s", name, code, body)
 				close(result)
 				return
 			}

@@ -30,15 +30,15 @@ const (
 	graphOfMember = "/debug/controllers/garbage-collector-controller@cluster/garbage/graph"
 )
 
-// paths are asked by all callers, and must be answered as the stock controller manager answers
+// paths are requested by all callers, and must be answered as the stock controller manager answers
 // them.
 var paths = []string{
 	"/healthz", "/metrics", "/metrics/slis", "/configz", "/flagz", "/statusz", "/debug/pprof/", "/debug/pprof/cmdline",
 	"/debug/flags/v", graphOfStock, "/nonsense",
 }
 
-// TestEndpoints compares the secure port of a member with that of the stock controller manager, and
-// reads its pages.
+// TestEndpoints compares a member's secure port with the stock controller manager's, and reads its
+// pages.
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
 	plane := sharedPlane(t)
@@ -63,7 +63,7 @@ func TestEndpoints(t *testing.T) {
 	})
 	t.Run("same answers as stock", func(t *testing.T) {
 		harness.Eventually(t, harness.Patience, "the collector runs", one.Answers(graphOfMember, http.StatusOK))
-		// The API server is asked who the callers are, and may be slow to answer.
+		// The API server authenticates the callers, and may be slow to answer.
 		harness.Eventually(t, harness.Patience, "the same answers", func(context.Context) error {
 			if diff := cmp.Diff(want, askAll(t, one, callers, graphOfMember)); diff != "" {
 				return fmt.Errorf("stock (-), member (+):\n%s", diff)
@@ -78,7 +78,8 @@ func TestEndpoints(t *testing.T) {
 	t.Run("moved shards", func(t *testing.T) { requireMoved(t, one, two) })
 }
 
-// newCallers returns who asks: nobody, somebody without any right, and somebody who may read.
+// newCallers returns clients for an anonymous caller, a caller without rights, and one that may
+// read.
 func newCallers(t *testing.T, plane *controlplane.ControlPlane) map[string]*http.Client {
 	t.Helper()
 	client := harness.Client(t, plane)
@@ -123,8 +124,8 @@ func newCallers(t *testing.T, plane *controlplane.ControlPlane) map[string]*http
 	}
 }
 
-// askAll asks all paths as all callers. The path of the garbage collector's graph differs between
-// the two managers.
+// askAll requests all paths as all callers. The path of the garbage collector's graph differs
+// between the two managers.
 func askAll(t *testing.T, m *harness.Manager, callers map[string]*http.Client, graph string) map[string]int {
 	t.Helper()
 	table := map[string]int{}
@@ -146,7 +147,7 @@ func askAll(t *testing.T, m *harness.Manager, callers map[string]*http.Client, g
 
 var checkLine = regexp.MustCompile(`(?m)^\[\+\](\S+) ok$`)
 
-// checks returns the names of the health checks, all of which must be well.
+// checks returns the names of the health checks, all of which must pass.
 func checks(t *testing.T, m *harness.Manager) []string {
 	t.Helper()
 	names, err := readChecks(t.Context(), m)
@@ -171,11 +172,11 @@ func readChecks(ctx context.Context, m *harness.Manager) ([]string, error) {
 	return names, nil
 }
 
-// electionCheck is the check of the election of either.
+// electionCheck is the name of the election's check in both managers.
 const electionCheck = "leaderElection"
 
-// requireChecks wants every check of the stock controller manager once for each shard that runs the
-// controller, and each by itself.
+// requireChecks requires every check of the stock controller manager once for each shard that runs
+// the controller, and that each works by itself.
 func requireChecks(t *testing.T, m *harness.Manager, stock []string) {
 	checks := checks(t, m)
 	for _, name := range stock {
@@ -206,8 +207,8 @@ func requireContents(t *testing.T, m *harness.Manager) {
 		"/configz":      {`"kubecontrollermanager.config.k8s.io"`, `"leaseDuration":"10s"`},
 		"/metrics":      {`kubernetes_build_info{`, `git_version="v1.37.1"`, "flotilla_shard_owned{"},
 		"/metrics/slis": {"kubernetes_healthcheck"},
-		// What stands between name and value changes from request to request, as a warning to who
-		// would parse it.
+		// The separator between name and value changes from request to request, to discourage
+		// parsing.
 		"/flagz":                         {"kube-controller-manager", "fleet-name", "member-name", "rebalance-delay", "shards"},
 		"/statusz":                       {"kube-controller-manager", "Binary version", "1.37.1"},
 		"/debug/pprof/goroutine?debug=1": {"goroutine profile: total"},
@@ -219,7 +220,7 @@ func requireContents(t *testing.T, m *harness.Manager) {
 	}
 }
 
-// requireMoved wants the checks and debug handlers of a shard where it runs, and nowhere else.
+// requireMoved requires a shard's checks and debug handlers where the shard runs, and nowhere else.
 func requireMoved(t *testing.T, one, two *harness.Manager) {
 	plan, err := catalogue.DefaultPlan(2)
 	if err != nil {
@@ -235,7 +236,7 @@ func requireMoved(t *testing.T, one, two *harness.Manager) {
 			return err
 		}
 		if len(twos) == 0 {
-			return fmt.Errorf("two has no checks yet")
+			return fmt.Errorf("the second member has no checks yet")
 		}
 		for _, s := range plan.Shards() {
 			ofShard := func(check string) bool { return strings.HasSuffix(check, "@"+s.ID.String()) }

@@ -16,13 +16,13 @@ import (
 // loggedError is a line of level error or above.
 var loggedError = regexp.MustCompile(`(?m)^[EF]\d{4} .*$`)
 
-// logsAnyway is what every component of this version of Kubernetes logs as an error when it starts
+// logsAnyway is an error that every component of this Kubernetes version logs when it starts
 // without --allow-metric-labels-manifest.
 var logsAnyway = regexp.MustCompile(` options\.go:\d+\] The manifest file is empty, ignoring\.$`)
 
-// requireNoErrors looks for errors in the logs of members that have started, and handed over, in
-// good order. The API server must have what those of real clusters have and the tests' other ones
-// do without: an authority for aggregated API servers, for which each component looks.
+// requireNoErrors looks for errors in the logs of members that have started and handed over
+// cleanly. The API server needs something that real clusters have and the other tests omit: an
+// authority for aggregated API servers, which every component looks for.
 func (f *fleetRun) requireNoErrors(t *testing.T) {
 	t.Helper()
 	for name, m := range f.members {
@@ -34,7 +34,7 @@ func (f *fleetRun) requireNoErrors(t *testing.T) {
 	}
 }
 
-// newAuthority returns the file of an authority's certificate.
+// newAuthority returns the path of an authority's certificate.
 func newAuthority(t *testing.T) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

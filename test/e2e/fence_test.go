@@ -29,20 +29,19 @@ import (
 )
 
 const (
-	// binVariable names the environment variable for another folder than bin/.
+	// binVariable names the environment variable that replaces bin/.
 	binVariable = "FLOTILLA_E2E_BIN"
 	// fenceActs is how long the API server may take to act on a mark on a busy machine. It takes
 	// about 20 ms on an idle one.
 	fenceActs = 5 * time.Second
-	// costSamples is how many writes are timed for one figure.
+	// costSamples is the number of timed writes per figure.
 	costSamples = 300
-	// manyMembers have died in a fleet that gives each process another name.
+	// manyMembers is the number of dead members in a fleet that gives each process a new name.
 	manyMembers = 100
 )
 
-// TestFenceRefusesCredentials has no fleet: a token of a controller's service account is listed on
-// a member's Lease and then fenced, and the policy of deploy/fence is all that stands between it
-// and the objects.
+// TestFenceRefusesCredentials has no fleet. It lists a token of a controller's service account on a
+// member's Lease and then fences it. Only the policy of deploy/fence can refuse the token.
 func TestFenceRefusesCredentials(t *testing.T) {
 	plane := harness.StartPlane(t, controlplane.Options{BinDir: os.Getenv(binVariable)})
 	admin := harness.Client(t, plane)
@@ -56,7 +55,7 @@ func TestFenceRefusesCredentials(t *testing.T) {
 	for n := range 9 {
 		c.memberLease(fmt.Sprintf("other-%d", n), election.NewIncarnation("other"))
 	}
-	// A policy that was never seen to refuse may not be in force yet.
+	// A policy that has not refused anything yet may not be in force.
 	probe := &credential{t: t, admin: admin, plane: plane}
 	probe.mint("replicaset-controller")
 	dead := probe.memberLease("probe", election.NewIncarnation("probe"))
@@ -77,7 +76,7 @@ func TestFenceRefusesCredentials(t *testing.T) {
 			err := c.write()
 			if err == nil {
 				if since := time.Since(answered); since > fenceActs {
-					t.Fatalf("round %d: %v after the mark writes pass", round, since)
+					t.Fatalf("round %d: writes still pass %v after the mark", round, since)
 				}
 				passed++
 				continue
@@ -93,15 +92,15 @@ func TestFenceRefusesCredentials(t *testing.T) {
 			t.Fatalf("round %d: after one write was refused: %v", round, err)
 		}
 
-		// A new incarnation takes the Lease with new credentials: its own pass, the old ones do
-		// not.
+		// A new incarnation takes the Lease with new credentials. Its writes pass; those with the
+		// old ones do not.
 		old := *c
 		holder = election.NewIncarnation("one")
 		c.mint("deployment-controller")
 		lease = c.publish(marked, holder)
 		harness.Eventually(t, harness.Patience, "a new credential passes", func(context.Context) error { return c.write() })
 		if err := old.write(); !apierrors.IsForbidden(err) {
-			t.Fatalf("round %d: the fenced credential, once the Lease is another incarnation's: %v, want 403", round, err)
+			t.Fatalf("round %d: the fenced credential, after another incarnation took the Lease: %v, want 403", round, err)
 		}
 	}
 	c.manyDead(manyMembers)
@@ -117,7 +116,7 @@ func installFence(t *testing.T, plane *controlplane.ControlPlane) {
 	}
 }
 
-// credential is a token of a service account of kube-system, and what it writes with.
+// credential is a token of a service account of kube-system, and a client that uses it.
 type credential struct {
 	t      *testing.T
 	admin  kubernetes.Interface
@@ -127,7 +126,7 @@ type credential struct {
 	writes int
 }
 
-// mint asks for a token as a controller manager does.
+// mint requests a token as a controller manager does.
 func (c *credential) mint(account string) {
 	c.t.Helper()
 	accounts := c.admin.CoreV1().ServiceAccounts(metav1.NamespaceSystem)
@@ -180,12 +179,12 @@ func (c *credential) leaseIn(name, member, holder string) *coordinationv1.Lease 
 	return lease
 }
 
-// mark fences the incarnation, as who takes over from it does.
+// mark fences the incarnation, as the member that takes over from it does.
 func (c *credential) mark(lease *coordinationv1.Lease, incarnation string) *coordinationv1.Lease {
 	c.t.Helper()
 	marked, needed := election.FenceIncarnation(lease, incarnation)
 	if !needed {
-		c.t.Fatalf("%s has nothing to fence on %s", incarnation, lease.Name)
+		c.t.Fatalf("%s: nothing to fence on %s", incarnation, lease.Name)
 	}
 	return c.update(marked)
 }
@@ -208,7 +207,7 @@ func (c *credential) update(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	return updated
 }
 
-// manyDead creates the Leases of members that died and have never come back.
+// manyDead creates the Leases of members that died and never came back.
 func (c *credential) manyDead(n int) {
 	c.t.Helper()
 	for i := range n {
@@ -242,7 +241,7 @@ func (c *credential) refused() error {
 	return nil
 }
 
-// cost times writes of an object that costs about what a controller's do.
+// cost times writes of an object whose cost is typical for a controller.
 func (c *credential) cost() string {
 	c.t.Helper()
 	labels := map[string]string{"app": "none"}

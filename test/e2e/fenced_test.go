@@ -24,9 +24,9 @@ const (
 	fencedDelay         = 200 * time.Millisecond
 )
 
-// TestFencedByAPIServer suspends a member for longer than its Leases last, wakes it up in the
-// middle of a burst of work, and asks the audit log: each credential was on the member's Lease
-// before it was used, the dead member was fenced before others ran its shards, and nothing that it
+// TestFencedByAPIServer suspends a member for longer than its Leases last and resumes it in the
+// middle of a burst of work. According to the audit log, each credential was on the member's Lease
+// before it was used. The dead member was fenced before others ran its shards, and nothing that it
 // sent later was accepted.
 func TestFencedByAPIServer(t *testing.T) {
 	t.Parallel()
@@ -61,7 +61,7 @@ func TestFencedByAPIServer(t *testing.T) {
 	t.Logf("two was suspended; its %d shards were held by others after %.2f s", held, time.Since(began).Seconds())
 	f.awaitMark(t, incarnation)
 	f.awaitFence(t)
-	acts := time.Now() // whatever is accepted from now on is a fault, however busy the machine is
+	acts := time.Now() // anything accepted after this is a fault, however busy the machine is
 	if err := victim.Resume(); err != nil {
 		t.Fatal(err)
 	}
@@ -97,8 +97,8 @@ func (f *fleetRun) incarnation(t *testing.T, member string) string {
 	return ptr.Deref(lease.Spec.HolderIdentity, "")
 }
 
-// awaitMark waits until the incarnation is fenced. The test goes on without: then the audit log has
-// more to say.
+// awaitMark waits until the incarnation is fenced. The test continues without a mark, because the
+// audit log then explains more.
 func (f *fleetRun) awaitMark(t *testing.T, incarnation string) {
 	t.Helper()
 	name := election.MemberLease(harness.Fleet, election.MemberOf(incarnation))
@@ -114,9 +114,9 @@ func (f *fleetRun) awaitMark(t *testing.T, incarnation string) {
 	}
 }
 
-// awaitFence waits until the API server acts on all marks that there are. It sees Leases in the
-// order of their changes, so it does when it refuses the credential of another fleet's member that
-// is fenced now.
+// awaitFence waits until the API server acts on all existing marks. It sees Leases in the order of
+// their changes, so it does once it refuses a credential of another fleet's member that is fenced
+// here.
 func (f *fleetRun) awaitFence(t *testing.T) {
 	t.Helper()
 	probe := &credential{t: t, admin: f.client, plane: f.plane}
@@ -142,7 +142,7 @@ func (f *fleetRun) burst(t *testing.T) (stop func()) {
 	return sync.OnceFunc(func() { cancel(); running.Wait() })
 }
 
-// caughtUp waits until the controllers have seen each Deployment as it is now, or later.
+// caughtUp waits until the controllers have seen each Deployment's current state, or a later one.
 func (f *fleetRun) caughtUp(t *testing.T) time.Duration {
 	t.Helper()
 	want := map[string]int64{}
@@ -177,7 +177,7 @@ func (f *fleetRun) checkFenceMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		if policy := metrics["flotilla_fence_policy"]; len(policy) != 1 || policy[0].Value != 1 {
-			t.Errorf("%s says of the policy: %v, want 1", name, policy)
+			t.Errorf("%s: the policy's metric is %v, want 1", name, policy)
 		}
 		for _, sample := range harness.Labelled(metrics["flotilla_fence_marks_total"], "result", "fenced") {
 			marks += float64(sample.Value)

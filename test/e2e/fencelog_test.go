@@ -20,16 +20,15 @@ import (
 // fenceWrite is a write that came through a member's fence.
 type fenceWrite struct {
 	*harness.Event
-	// claim is what the User-Agent says.
+	// claim is the claim in the User-Agent.
 	claim audit.Identity
 }
 
-// fenceLog is what the audit log says of the fence.
+// fenceLog is what the audit log says about the fence.
 type fenceLog struct {
-	// writes are those that came through a member's fence, in the order in which they were
-	// answered.
+	// writes are those that came through a member's fence, in the order of their answers.
 	writes []fenceWrite
-	// published is when a write that put a credential on a member's Lease was answered, by
+	// published is when a write that put a credential on a member's Lease arrived, by
 	// incarnation and credential.
 	published map[[2]string]time.Time
 	// marked is when each incarnation was fenced.
@@ -70,7 +69,8 @@ func (l *fenceLog) addLease(e *harness.Event) error {
 	}
 	record := election.RecordFrom(&lease)
 	for id := range strings.SplitSeq(record.Annotations[election.CredentialsAnnotation], ",") {
-		// The answer was sent at that time, and whoever has published may go on then.
+		// The log stamps an answer after it was sent, when the member may already use the
+		// credential. So the request's arrival counts.
 		if key := [2]string{record.Holder, id}; l.published[key].IsZero() {
 			l.published[key] = e.RequestReceivedTimestamp.Time
 		}
@@ -83,8 +83,8 @@ func (l *fenceLog) addLease(e *harness.Event) error {
 	return nil
 }
 
-// judgeFence holds every write of the fleet against what was published and fenced by then. The API
-// server is known to act on the mark from a time on.
+// judgeFence compares every write of the fleet with what was published and fenced at that time.
+// From acts on, the API server is known to act on the mark.
 func judgeFence(t *testing.T, log *fenceLog, dead string, acts time.Time) {
 	t.Helper()
 	marked, ok := log.marked[dead]
@@ -92,7 +92,7 @@ func judgeFence(t *testing.T, log *fenceLog, dead string, acts time.Time) {
 		t.Errorf("%s was never fenced", dead)
 	}
 	var complaints []string
-	terms := map[string]int32{} // the dead member's last, by shard
+	terms := map[string]int32{} // the dead member's last terms, by shard
 	denied, accepted, refused, members := 0, 0, map[string]int{}, map[string]int{}
 	var before time.Time
 	for _, e := range log.writes {
@@ -128,7 +128,7 @@ func judgeFence(t *testing.T, log *fenceLog, dead string, acts time.Time) {
 		t.Errorf("and %d more", n-20)
 	}
 	if len(terms) == 0 {
-		t.Errorf("%s has not written anything, so nothing was tried", dead)
+		t.Errorf("%s has not written anything, so the test proves nothing", dead)
 	}
 	t.Logf("writes by member: %v; credentials published: %d", members, len(log.published))
 	if ok {
@@ -137,8 +137,8 @@ func judgeFence(t *testing.T, log *fenceLog, dead string, acts time.Time) {
 	}
 }
 
-// early returns what others wrote in the dead member's shards, with a later term, before it had
-// been fenced for as long as the fence takes.
+// early returns what others wrote in the dead member's shards, with a later term, before the fence
+// had had time to act on the mark.
 func (l *fenceLog) early(dead string, terms map[string]int32, marked time.Time) []string {
 	var complaints []string
 	first := map[string]time.Time{}

@@ -34,20 +34,20 @@ import (
 
 const (
 	defaultShards = 16
-	// leaseDuration is the default one.
+	// leaseDuration is the default.
 	leaseDuration = 15 * time.Second
-	// grace is for a member to end in. That takes no more than twice --handoff-timeout (5 s) and a
-	// few requests; a pod has 30 s by default, and a busy machine more here.
+	// grace is how long a member may take to exit: no more than twice --handoff-timeout (5 s) and a
+	// few requests. A pod has 30 s by default; a busy machine needs more.
 	grace = time.Minute
-	// slack is for a busy machine, beyond the lease duration.
+	// slack is added to the lease duration for a busy machine.
 	slack = 30 * time.Second
 )
 
-// TestFleet takes one fleet through all that is planned, under work, and then through a death:
-// members join, one leaves, one is drained and taken back, all are restarted one after the other,
-// one more comes and goes, and one is killed. What the members log and count of it must be right
-// each time. In the end the API server's audit log is asked whether any write was made by who
-// should not have, and whose Leases ran out: those of the killed member alone.
+// TestFleet takes one fleet under load through all planned changes, and then through a death:
+// members join, one leaves, one is drained and undrained, all are restarted one after another, one
+// more comes and goes, and one is killed. After each step the members' logs and metrics must be
+// right. At the end the API server's audit log must show that no write was made without a claim,
+// and that only the killed member's Leases expired.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	plan, err := catalogue.DefaultPlan(defaultShards)
@@ -58,8 +58,8 @@ func TestFleet(t *testing.T) {
 		Nodes: 3, Scheduler: true, AuditObjects: true, APIServerArgs: []string{"--requestheader-client-ca-file=" + newAuthority(t)},
 	})
 	f := newFleetRun(t, plane, plan)
-	// On a busy machine, filling caches may take longer than the default handoff timeout, and the
-	// move would be cold.
+	// On a busy machine, filling caches may exceed the default handoff timeout, and the move would
+	// be cold.
 	f.flags = []string{"--rebalance-delay=1s", "--handoff-timeout=30s"}
 	f.join(t, "fleet-0")
 	cold := f.begun(t, "cold")
@@ -99,10 +99,10 @@ func TestFleet(t *testing.T) {
 	machine.require(t, "handoffs, p99", audit.Percentile(released, 99), calibrate.Handoff, calibrate.HandoffSteps)
 	machine.require(t, "takeover, from the last renewal", audit.Percentile(expired, 100), calibrate.AfterRenewal(leaseDuration, retryPeriod), calibrate.TakeoverSteps)
 	if len(expired) != lost {
-		t.Errorf("the Leases of %d shards ran out, want those of the %d that the killed member held: all others were handed over", len(expired), lost)
+		t.Errorf("the Leases of %d shards expired, want only the %d of the killed member: all others were handed over", len(expired), lost)
 	}
 	if n := len(expired); n > 0 && expired[n-1] > leaseDuration+slack {
-		t.Errorf("a shard was taken over %v after the last renewal of who was killed, want about %v", expired[n-1], leaseDuration)
+		t.Errorf("a shard was taken over %v after the killed member's last renewal, want about %v", expired[n-1], leaseDuration)
 	}
 }
 
@@ -111,14 +111,16 @@ type fleetRun struct {
 	plane  *controlplane.ControlPlane
 	plan   shard.Plan
 	client kubernetes.Interface
-	// name is that of the fleet, flags are what all members get.
+	// name is the fleet's name; flags are given to all members.
 	name  string
 	flags []string
-	// members run; logs has the last process of each name, whose log is that of all of them.
+	// members are those that run. logs has the last process of each name, whose log covers all
+	// processes of the name.
 	members, logs map[string]*harness.Manager
-	// replicas is what every Deployment of the work is to have.
+	// replicas is the number of replicas that every Deployment should have.
 	replicas int32
-	// disturbed is set where a member is suspended: what it sends on waking may come late.
+	// disturbed is set if a member is suspended, because its first requests on resuming may come
+	// late.
 	disturbed bool
 }
 
@@ -140,14 +142,14 @@ func (f *fleetRun) start(t *testing.T, name string) {
 func (f *fleetRun) join(t *testing.T, name string) {
 	t.Helper()
 	f.start(t, name)
-	// A certificate that is shown to a member before it has read the authority is an error in its
-	// log.
+	// If a client shows its certificate before the member has read the authority, the member logs
+	// an error.
 	anonymous := harness.Caller(t, rest.AnonymousClientConfig(f.plane.AdminConfig()))
 	harness.Eventually(t, leaseDuration+harness.Patience, name+" is ready", f.members[name].As(anonymous).Ready)
 	f.settle(t, leaseDuration+harness.Patience)
 }
 
-// leave ends a member while there is a change in every namespace.
+// leave stops a member during a change in every namespace.
 func (f *fleetRun) leave(t *testing.T, name string) {
 	t.Helper()
 	m := f.members[name]
@@ -160,17 +162,17 @@ func (f *fleetRun) leave(t *testing.T, name string) {
 		t.Errorf("%s ended with status %d, want 0", name, status)
 	}
 	ended := time.Since(began)
-	// That nobody had to wait for a Lease to run out is for the audit log to say: this may take
-	// long on a busy machine.
+	// The audit log shows whether anybody had to wait for a Lease to expire; on a busy machine this
+	// may take long without that.
 	f.settle(t, harness.Patience)
 	t.Logf("told to end, %s ended after %.2f s and its %d shards were held by others after %.2f s",
 		name, ended.Seconds(), held, time.Since(began).Seconds())
 	f.workDone(t, f.replicas)
-	t.Logf("a change in every namespace, made as it was told to end, was carried out after %.2f s", time.Since(began).Seconds())
+	t.Logf("a change in every namespace, made when it was told to end, was carried out after %.2f s", time.Since(began).Seconds())
 	f.eventuallySum(t, float64(held), "flotilla_shard_acquisitions_total", "how", "handoff", "reason", "leaving", "result", "running")
 }
 
-// stop ends a member and waits for it.
+// stop stops a member and waits for it.
 func (f *fleetRun) stop(t *testing.T, name string) {
 	t.Helper()
 	m := f.members[name]
@@ -193,11 +195,11 @@ func (f *fleetRun) kill(t *testing.T, name string) (held int) {
 	f.settle(t, leaseDuration+harness.Patience)
 	t.Logf("%s was killed; its %d shards were held by others after %.2f s", name, held, time.Since(began).Seconds())
 	f.workDone(t, f.replicas)
-	t.Logf("a change in every namespace, made as it was killed, was carried out after %.2f s", time.Since(began).Seconds())
+	t.Logf("a change in every namespace, made when it was killed, was carried out after %.2f s", time.Since(began).Seconds())
 	return held
 }
 
-// end ends all members together.
+// end stops all members together.
 func (f *fleetRun) end(t *testing.T) {
 	t.Helper()
 	for _, m := range f.members {
@@ -215,8 +217,8 @@ func (f *fleetRun) end(t *testing.T) {
 	}
 }
 
-// settle waits until every shard is held by the member that all say should hold it, and every
-// member says that it runs them.
+// settle waits until the member that all consider the owner holds every shard, and every member
+// says that it runs its shards.
 func (f *fleetRun) settle(t *testing.T, within time.Duration) time.Duration {
 	t.Helper()
 	return harness.Eventually(t, within, "every shard held as assigned", func(ctx context.Context) error {
@@ -233,7 +235,7 @@ func (f *fleetRun) settle(t *testing.T, within time.Duration) time.Duration {
 	})
 }
 
-// readHolders returns who the Lease of each shard of the plan names, without the incarnation.
+// readHolders returns the member named on each shard's Lease, without the incarnation.
 func (f *fleetRun) readHolders(ctx context.Context) (map[string]string, error) {
 	leases, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: leaseapi.FleetLabel + "=" + f.name})
 	if err != nil {
@@ -289,8 +291,7 @@ func (f *fleetRun) checkHolders(holders map[string]string) error {
 	return nil
 }
 
-// checkMetrics requires that what the members say of themselves agrees with the Leases and with
-// each other.
+// checkMetrics requires that the members' metrics agree with the Leases and with each other.
 func (f *fleetRun) checkMetrics(ctx context.Context, holders map[string]string) error {
 	hashes := map[string]string{}
 	for name, m := range f.members {
@@ -306,11 +307,11 @@ func (f *fleetRun) checkMetrics(ctx context.Context, holders map[string]string) 
 			ring, shardName, _ := strings.Cut(id, "/")
 			owned, desired := harness.Labelled(metrics["flotilla_shard_owned"], "ring", ring, "shard", shardName), harness.Labelled(metrics["flotilla_shard_desired"], "ring", ring, "shard", shardName)
 			if len(owned) != 1 || len(desired) != 1 || float64(owned[0].Value) != want || float64(desired[0].Value) != want {
-				return fmt.Errorf("%s says of %s, held by %s: owned %v, desired %v", name, id, holder, owned, desired)
+				return fmt.Errorf("%s: %s, held by %s: owned %v, desired %v", name, id, holder, owned, desired)
 			}
 			ages := harness.Labelled(metrics["flotilla_shard_lease_renew_age_seconds"], "ring", ring, "shard", shardName)
 			if len(ages) != int(want) || len(ages) == 1 && (ages[0].Value < 0 || float64(ages[0].Value) > leaseDuration.Seconds()) {
-				return fmt.Errorf("%s says of %s, held by %s: renewed %v ago", name, id, holder, ages)
+				return fmt.Errorf("%s: %s, held by %s: renewed %v ago", name, id, holder, ages)
 			}
 		}
 		if err := f.checkOneMetrics(name, metrics, hashes); err != nil {
@@ -328,7 +329,7 @@ func (f *fleetRun) checkOneMetrics(name string, metrics testutil.Metrics, hashes
 		}
 		hash := harness.Labelled(metrics["flotilla_ring_hash_info"], "ring", ring.Name)
 		if len(hash) != 1 || hash[0].Value != 1 {
-			return fmt.Errorf("%s says of the hash of ring %s: %v", name, ring.Name, hash)
+			return fmt.Errorf("%s: metrics of the hash of ring %s: %v", name, ring.Name, hash)
 		}
 		value := string(hash[0].Metric["hash"])
 		if other, ok := hashes[ring.Name]; ok && other != value {
@@ -336,7 +337,7 @@ func (f *fleetRun) checkOneMetrics(name string, metrics testutil.Metrics, hashes
 		}
 		hashes[ring.Name] = value
 		if acquired := harness.Labelled(metrics["flotilla_shard_transitions_total"], "ring", ring.Name, "reason", "acquired"); len(acquired) > 1 {
-			return fmt.Errorf("%s counts acquisitions in ring %s as %v", name, ring.Name, acquired)
+			return fmt.Errorf("%s: acquisitions in ring %s: %v", name, ring.Name, acquired)
 		}
 	}
 	if len(metrics["flotilla_shard_transitions_total"]) == 0 {
@@ -354,7 +355,7 @@ func (f *fleetRun) checkOneMetrics(name string, metrics testutil.Metrics, hashes
 	return nil
 }
 
-// namespaces of the work lie in eight different ranges.
+// namespaces have the work and lie in eight different ranges.
 var namespaces = []string{"orders", "rollout", "shop", "web", "data", "batch", "policy", "payments"}
 
 // createWork creates a Deployment and a Job in each namespace.
@@ -427,7 +428,7 @@ func (f *fleetRun) workDone(t *testing.T, replicas int32) time.Duration {
 	})
 }
 
-// judge asks the audit log, and returns what it says.
+// judge judges the audit log and returns the report.
 func (f *fleetRun) judge(t *testing.T) audit.Report {
 	t.Helper()
 	report := f.judgeAlone(t)
@@ -435,12 +436,12 @@ func (f *fleetRun) judge(t *testing.T) audit.Report {
 		t.Errorf("nobody wrote in %v", none)
 	}
 	if report.Objects.Creates == 0 || report.Objects.Deletes == 0 {
-		t.Errorf("judged of objects: %+v; want pods that were created and deleted among them", report.Objects)
+		t.Errorf("objects judged: %+v; want created and deleted pods among them", report.Objects)
 	}
 	released, expired := report.Gaps()
 	t.Logf("%d writes, each by the holder of its shard", report.ByVersion+report.ByTime)
-	t.Logf("without a holder after a release: %s", spread(released))
-	t.Logf("from the last renewal of who was killed to the takeover: %s", spread(expired))
+	t.Logf("unowned after a release: %s", spread(released))
+	t.Logf("from the killed member's last renewal to the takeover: %s", spread(expired))
 	return report
 }
 
@@ -457,8 +458,8 @@ func (f *fleetRun) judgeAlone(t *testing.T) audit.Report {
 	return report
 }
 
-// judgeLog has the control plane's audit log judged. A nil plan is one that the fleet has written
-// itself.
+// judgeLog returns the report on the control plane's audit log. A nil plan means the one that the
+// fleet has written.
 func judgeLog(t *testing.T, plane *controlplane.ControlPlane, plan *shard.Plan) audit.Report {
 	t.Helper()
 	log, err := os.ReadFile(plane.AuditLog())

@@ -25,11 +25,10 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// TestGarbageInParts changes a fleet's plan from a garbage collector in parts to one of everything,
-// as fleets of earlier builds have it, and back. Garbage is collected before, in between, and
-// after, also by a fleet with a killed member. A member that starts follows the present plan. Each
-// write must have been made by the holder of a shard that has the garbage collector, and in its
-// range.
+// TestGarbageInParts changes a fleet's plan from a garbage collector in parts to a single one, as
+// in fleets of earlier builds, and back. Garbage is collected before, in between and after, also
+// after a member was killed. A member that starts follows the current plan. Each write must come
+// from the holder of a shard that has the garbage collector, and lie in its range.
 func TestGarbageInParts(t *testing.T) {
 	t.Parallel()
 	plane := harness.StartPlane(t, controlplane.Options{AuditObjects: true})
@@ -52,17 +51,17 @@ func TestGarbageInParts(t *testing.T) {
 	harness.Eventually(t, leaseDuration+harness.Patience, "two members run it again", o.settled(1))
 
 	o.run(t, "plan", "apply", "-f", o.whole(t), "--wait")
-	harness.Eventually(t, harness.Patience, "it runs as a whole", o.settled(2))
+	harness.Eventually(t, harness.Patience, "a single collector runs", o.settled(2))
 	collectGarbage(t, client, "whole")
 	if err := last.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	start("fleet-1", "fleet-1-once-more")
-	harness.Eventually(t, leaseDuration+harness.Patience, "the member that started runs it as a whole", o.settled(2))
+	harness.Eventually(t, leaseDuration+harness.Patience, "the restarted member runs a single collector", o.settled(2))
 	collectGarbage(t, client, "restarted")
 
 	o.run(t, "plan", "apply", "-f", o.inParts(t), "--wait")
-	harness.Eventually(t, harness.Patience, "it runs in parts again", o.settled(3))
+	harness.Eventually(t, harness.Patience, "collectors in parts run again", o.settled(3))
 	collectGarbage(t, client, "again")
 
 	report := judgeLog(t, plane, nil)
@@ -70,16 +69,16 @@ func TestGarbageInParts(t *testing.T) {
 		t.Error(err)
 	}
 	if report.Objects.Collected == 0 {
-		t.Error("the judge saw nothing collected")
+		t.Error("the judge saw no collected object")
 	}
 	t.Logf("%d writes, %d objects collected", report.ByVersion+report.ByTime, report.Objects.Collected)
 }
 
-var garbageDependents = flag.Int("garbage-dependents", 0, "dependents of one owner in each of 32 namespaces that TestGarbageBurst deletes; 0 for not at all")
+var garbageDependents = flag.Int("garbage-dependents", 0, "dependents of one owner in each of 32 namespaces that TestGarbageBurst deletes; 0 skips the test")
 
 // TestGarbageBurst measures how long a fleet of four members with default flags takes to collect
-// the dependents of one owner in each of 32 namespaces, by the default plan and with one garbage
-// collector of everything.
+// the dependents of one owner in each of 32 namespaces. It compares the default plan with a single
+// garbage collector.
 func TestGarbageBurst(t *testing.T) {
 	if *garbageDependents == 0 {
 		t.Skip("left out: takes minutes, make long RUN=garbage-burst")
@@ -93,19 +92,19 @@ func TestGarbageBurst(t *testing.T) {
 	harness.Eventually(t, leaseDuration+harness.Patience, "four members run", o.settledWith(1, 4))
 	parts := burst(t, client, "parts")
 	o.run(t, "plan", "apply", "-f", o.whole(t), "--wait")
-	harness.Eventually(t, harness.Patience, "it runs as a whole", o.settledWith(2, 4))
+	harness.Eventually(t, harness.Patience, "a single collector runs", o.settledWith(2, 4))
 	whole := burst(t, client, "whole")
 	t.Logf("%d dependents in each of 32 namespaces: %v by one collector, %v in parts, %.1f times as fast", *garbageDependents, whole, parts, whole.Seconds()/parts.Seconds())
 }
 
-// burst returns how long dependents take to go after their owners have been deleted.
+// burst returns how long the dependents take to disappear after their owners are deleted.
 func burst(t *testing.T, client kubernetes.Interface, name string) time.Duration {
 	t.Helper()
 	const spaces = 32
 	ctx := t.Context()
 	label := map[string]string{"burst": name}
 	var creating sync.WaitGroup
-	// Names that differ in their last character only would lie in one range.
+	// Names that differ only in their last character would lie in one range.
 	space := func(i int) string { return fmt.Sprintf("%x-burst", sha256.Sum256(fmt.Append(nil, name, i)))[:24] }
 	for i := range spaces {
 		createNamespace(t, client, space(i))
@@ -142,8 +141,7 @@ func burst(t *testing.T, client kubernetes.Interface, name string) time.Duration
 	return time.Since(began).Round(100 * time.Millisecond)
 }
 
-// whole writes a file with the plan in force, which has the garbage collector in parts, and one of
-// everything instead.
+// whole writes a file with the plan in force, but with a single garbage collector instead of parts.
 func (o *operator) whole(t *testing.T) string {
 	t.Helper()
 	return o.edited(t,
@@ -151,8 +149,8 @@ func (o *operator) whole(t *testing.T) string {
 		`"`+catalogue.ClusterCollector+`"`, `"garbage-collector-controller"`)
 }
 
-// inParts writes a file with the plan in force, which has one garbage collector of everything, and
-// parts instead, as docs/upgrade.md does it.
+// inParts writes a file with the plan in force, but with garbage collectors in parts instead of a
+// single one, as in docs/upgrade.md.
 func (o *operator) inParts(t *testing.T) string {
 	t.Helper()
 	return o.edited(t,
@@ -160,8 +158,8 @@ func (o *operator) inParts(t *testing.T) string {
 		`"horizontal-pod`, `"garbage-collector-controller","horizontal-pod`)
 }
 
-// edited writes a file with the plan in force, in which texts have been replaced, each by the one
-// after it.
+// edited writes a file with the plan in force, in which each text of replace has become the next
+// one.
 func (o *operator) edited(t *testing.T, replace ...string) string {
 	t.Helper()
 	document := o.run(t, "plan", "show", "-o", "document")
@@ -179,8 +177,8 @@ func (o *operator) edited(t *testing.T, replace ...string) string {
 	return file
 }
 
-// collectGarbage has owners of both scopes go, with dependents in several namespaces, and waits
-// until all have gone.
+// collectGarbage deletes owners of both scopes, with dependents in several namespaces, and waits
+// until all are gone.
 func collectGarbage(t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
 	const spaces = 6

@@ -19,14 +19,14 @@ import (
 )
 
 var (
-	rollouts = flag.Int("rollouts", 1, "rolling restarts that TestFleet makes")
-	objects  = flag.Int("objects", 400, "ConfigMaps that TestFleet fills the caches with")
+	rollouts = flag.Int("rollouts", 1, "number of rolling restarts in TestFleet")
+	objects  = flag.Int("objects", 400, "number of ConfigMaps with which TestFleet fills the caches")
 )
 
 // mostTrips is how many times a shard may move in one rolling restart: away, and back.
 const mostTrips = 2
 
-// roll restarts all members one after the other under changes. No shard may make more trips than it
+// roll restarts all members one after another during changes. No shard may move more often than it
 // must.
 func (f *fleetRun) roll(t *testing.T) {
 	t.Helper()
@@ -46,13 +46,13 @@ func (f *fleetRun) roll(t *testing.T) {
 	}
 	for id, term := range f.terms(t) {
 		if trips := term - before[id]; trips > mostTrips {
-			t.Errorf("%s made %d trips in a rolling restart, want at most %d", id, trips, mostTrips)
+			t.Errorf("%s moved %d times in a rolling restart, want at most %d", id, trips, mostTrips)
 		}
 	}
 	f.workDone(t, f.replicas)
 }
 
-// begun counts in all logs the shards that began with such caches, "warm" or "cold".
+// begun counts, in all logs, the shards that began with "warm" or "cold" caches.
 func (f *fleetRun) begun(t *testing.T, caches string) int {
 	t.Helper()
 	n := 0

@@ -18,15 +18,16 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// managerUser is the identity of the process itself: for its election, and for the service accounts
-// of its controllers.
+// managerUser is the identity of the process itself, which it uses for its election and for its
+// controllers' service accounts.
 const managerUser = "system:kube-controller-manager"
 
-// apiServerUser is who names the holder of a Lease in a coordinated election.
+// apiServerUser names the holder of a Lease in a coordinated election.
 const apiServerUser = "system:apiserver"
 
-// ofController reports whether a controller sent it: neither the process for its election or for
-// the identities of its controllers, nor a question, nor an Event, which is recorded late.
+// ofController reports whether a controller sent the request. It excludes the process's own
+// requests, for its election and its controllers' identities, reviews, and Events, which are
+// recorded late.
 func ofController(e *harness.Event) bool {
 	r := e.ObjectRef
 	switch {
@@ -39,17 +40,17 @@ func ofController(e *harness.Event) bool {
 	}
 }
 
-// lockState is what one write made of the Lease. It took effect between received and answered.
+// lockState is the state of the Lease after one write. The write took effect between received and
+// answered.
 type lockState struct {
 	version            uint64
 	holder             string
-	process            string // that holds; empty if nobody does
+	process            string // of the holder; empty if nobody holds it
 	received, answered time.Time
 	duration           time.Duration
 }
 
-// lockTerm is a time in which the Lease named the same holder. A term that has not ended has no
-// end.
+// lockTerm is a period in which the Lease named the same holder. A current term has no end.
 type lockTerm struct {
 	process     string
 	holder      string
@@ -73,7 +74,7 @@ type lockWrite struct {
 type lockFault struct {
 	write lockWrite
 	late  time.Duration
-	// holder is the process that the Lease named when it took effect; empty for none.
+	// holder is the process that the Lease named when the write took effect; empty for none.
 	holder string
 }
 
@@ -86,19 +87,19 @@ type answeredVersion struct {
 	highest  uint64
 }
 
-// lockLog is what an audit log says of one Lease and of those who may write under it.
+// lockLog is what an audit log says about one Lease and the processes that may write under it.
 type lockLog struct {
 	states []lockState
 	terms  []lockTerm
 	writes []lockWrite
-	// versions are the highest that were answered up to a time, by time.
+	// versions are the highest versions answered so far, by time.
 	versions []answeredVersion
-	// processes whose writes count: those that have ever held the Lease.
+	// judged are the processes that have ever held the Lease, whose writes count.
 	judged map[string]bool
 }
 
-// readLeaderLockLog reads who held the Lease of kube-system and what the controllers of the
-// processes that ever did have written. counts tells which of their writes need the Lease.
+// readLeaderLockLog reads who held a Lease in kube-system, and what the controllers of those
+// processes wrote. counts reports whether a write requires the Lease.
 func readLeaderLockLog(log io.Reader, lease string, counts func(*harness.Event) bool) (*lockLog, error) {
 	l := &lockLog{judged: map[string]bool{}}
 	processes := map[string]string{} // by holder
@@ -134,7 +135,7 @@ func (l *lockLog) addState(e *harness.Event, processes map[string]string) error 
 		s.holder = ""
 	}
 	if s.holder != "" && processes[s.holder] == "" && e.User.Username != apiServerUser {
-		processes[s.holder] = e.Process() // Who writes a name first has it, unless it chooses others.
+		processes[s.holder] = e.Process() // A name belongs to its first writer, unless that writer chooses holders for others.
 	}
 	l.states = append(l.states, s)
 	return nil
@@ -167,7 +168,7 @@ func (l *lockLog) finish(processes map[string]string) {
 }
 
 // faults returns the writes that did not take effect while the Lease named their process. Versions
-// decide; where the answer has none, or an old one because the write changed nothing, times do, in
+// decide. If the answer has none, or an old one because the write changed nothing, times decide, in
 // the writer's favour.
 func (l *lockLog) faults() []lockFault {
 	var faults []lockFault
@@ -187,8 +188,8 @@ func (l *lockLog) covers(t lockTerm, w lockWrite) bool {
 	return !w.StageTimestamp.Time.Before(t.first.received) && (!t.ended() || !w.RequestReceivedTimestamp.After(t.end.answered))
 }
 
-// isNew reports whether the answer's version is the write's own: a write that changes nothing is
-// answered with that of the last change.
+// isNew reports whether the answer's version is the write's own. A write that changes nothing is
+// answered with the last change's version.
 func (l *lockLog) isNew(w lockWrite) bool {
 	if w.version == 0 {
 		return false
@@ -197,11 +198,11 @@ func (l *lockLog) isNew(w lockWrite) bool {
 	return i == 0 || l.versions[i-1].highest < w.version
 }
 
-// never is how late a write is whose process had had no term.
+// never is the lateness of a write whose process had no term.
 const never = time.Duration(math.MaxInt64)
 
-// succeeded reports whether the write arrived after the first write of somebody who held the Lease
-// after its process did.
+// succeeded reports whether the write arrived after the first write of a process that held the
+// Lease after the write's own.
 func (l *lockLog) succeeded(w lockWrite) bool {
 	ended := w.RequestReceivedTimestamp.Add(-l.late(w))
 	return slices.ContainsFunc(l.terms, func(t lockTerm) bool {
@@ -210,8 +211,8 @@ func (l *lockLog) succeeded(w lockWrite) bool {
 	})
 }
 
-// late returns how long after the end of its process's last term before it the write arrived:
-// negative if it was on the wire by then.
+// late returns how long the write arrived after the end of its process's last term before it;
+// negative if it was in transit by then.
 func (l *lockLog) late(w lockWrite) time.Duration {
 	late := never
 	for _, t := range l.terms {
@@ -235,17 +236,17 @@ func (l *lockLog) at(w lockWrite) lockState {
 	return state
 }
 
-// move is one passage of the Lease from one process to another, or to another term of the same.
+// move is a move of the Lease from one process to another, or to another term of the same process.
 type move struct {
 	from, to string
 	released bool
-	// early reports whether the Lease was neither released nor had stood still for its duration.
+	// early reports whether the Lease was neither released nor unchanged for its duration.
 	early bool
-	// lease is from the release, or from the last renewal of who let it expire, to the acquisition:
-	// answer to answer.
+	// lease is the time from the release, or from the last renewal before an expiry, to the
+	// acquisition, between answers.
 	lease time.Duration
-	// writes is from the last write of the one to the first write of the other; zero if either made
-	// none. after is the same from where lease begins.
+	// writes is the time from the last write of the old holder to the first of the new one; zero if
+	// either made none. after is the same from where lease begins.
 	writes, after time.Duration
 }
 
@@ -258,7 +259,7 @@ func (m move) String() string {
 		m.from, m.to, how, m.lease.Round(time.Millisecond), m.after.Round(time.Millisecond), m.writes.Round(time.Millisecond))
 }
 
-// moves returns the passages between terms in order.
+// moves returns the moves between terms in order.
 func (l *lockLog) moves() []move {
 	var moves []move
 	for i := 1; i < len(l.terms); i++ {
@@ -281,8 +282,8 @@ func (l *lockLog) moves() []move {
 	return moves
 }
 
-// stopping is what a command brought about by which the fleet was to give the leader lock up: freed
-// after the command, then moved.
+// stopping is the effect of a command that makes the fleet give up the leader lock: how long until
+// it was freed, and the move.
 type stopping struct {
 	freed time.Duration
 	move
@@ -292,13 +293,13 @@ func (s stopping) String() string {
 	return fmt.Sprintf("released after %v, then %v", s.freed.Round(time.Millisecond), s.move)
 }
 
-// stopped returns how the fleet gave up the leader lock that it held when a command was given, and
-// what the next holder did. It is an error if the fleet did not release it, or the next holder has
-// not written.
+// stopped returns how the fleet gave up the leader lock after a command at the given time, and what
+// the next holder did. It returns an error if the fleet did not release the lock, or the next
+// holder has not written.
 func (l *lockLog) stopped(given time.Time) (stopping, error) {
 	i := slices.IndexFunc(l.terms, func(t lockTerm) bool { return t.ended() && t.end.answered.After(given) })
 	if i < 0 || i+1 == len(l.terms) || l.terms[i].process != harness.Fleet || l.terms[i].first.received.After(given) {
-		return stopping{}, fmt.Errorf("the fleet held the leader lock at %v and did not pass it on", given)
+		return stopping{}, fmt.Errorf("the fleet held the leader lock at %v and did not release it", given)
 	}
 	s := stopping{l.terms[i].end.answered.Sub(given), l.moves()[i]}
 	if !s.released || s.after == 0 {

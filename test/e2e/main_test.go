@@ -32,9 +32,8 @@ var shared struct {
 	err   error
 }
 
-// sharedPlane returns a control plane for tests that need no other, and whose fleets need nothing
-// but Leases: each has a fleet of a name of its own, and a leader lock of its own. TestEndpoints
-// alone has the default ones.
+// sharedPlane returns a control plane for tests whose fleets need only Leases. Each fleet there has
+// its own name and its own leader lock; only TestEndpoints has the default ones.
 func sharedPlane(t *testing.T) *controlplane.ControlPlane {
 	t.Helper()
 	shared.start.Do(func() {

@@ -33,28 +33,27 @@ const (
 	firstInstance = "counts the claims that the first shard of a process sees, which may be none"
 )
 
-// withoutFamily are the metric families that the stock controller manager has and a fleet may be
-// without, and why.
+// withoutFamily has the metric families of the stock controller manager that a fleet may lack, and
+// why.
 var withoutFamily = map[string]string{
 	"informer_processing_latency_seconds": noQueues,
 	"informer_queued_items":               noQueues,
 	"informer_store_resource_version":     noQueues,
 }
 
-// withoutWhenSharded are those that it may be without when it has several shards of namespaces.
+// withoutWhenSharded has those that it may lack if it has several shards of namespaces.
 var withoutWhenSharded = map[string]string{
 	"dynamic_resource_allocation_resource_claims": firstInstance,
 }
 
-// withoutUnlessItHappens are counters that have no sample, and no family, before what they count
-// has happened once: what goes wrong for a moment and is done again. A node's range of addresses
-// for example is given back, and counted as released, when the node was changed by others while it
-// was assigned.
+// withoutUnlessItHappens matches counters that have no sample, and so no family, before what they
+// count has happened once: passing failures that are retried. For example, a node's address range
+// is given back, and counted as released, if others changed the node during the assignment.
 var withoutUnlessItHappens = regexp.MustCompile(`_(skips|retries|errors|releases|failures|failed|conflicts|timeouts|dropped|rejected)_total$|` +
 	`volume_operation_total_errors$|forced_detaches$`)
 
-// requireFamilies requires that the fleet comes to have every metric family that the stock
-// controller manager has, some of which come with what is done from time to time.
+// requireFamilies waits until the fleet has every metric family of the stock controller manager.
+// Some appear only with periodic work.
 func (r *run) requireFamilies(t *testing.T, stock map[string]bool, sharded bool) {
 	t.Helper()
 	harness.Eventually(t, harness.Patience, "metric families of the stock controller manager", func(context.Context) error {
@@ -66,7 +65,7 @@ func (r *run) requireFamilies(t *testing.T, stock map[string]bool, sharded bool)
 	}
 }
 
-// reasons returns the families that a fleet may be without, and why.
+// reasons returns the families that a fleet may lack, and why.
 func reasons(sharded bool) map[string]string {
 	all := maps.Clone(withoutFamily)
 	if sharded {

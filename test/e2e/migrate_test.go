@@ -21,25 +21,25 @@ import (
 )
 
 var (
-	migrations   = flag.Int("migrations", 1, "how many times TestStockToFleetAndBack goes from stock to the fleet and back")
+	migrations   = flag.Int("migrations", 1, "how many times TestStockToFleetAndBack moves from stock to the fleet and back")
 	defaultRetry = flag.Bool("default-retry", false, "leave the stock replicas of TestStockToFleetAndBack and TestStopAndStart their default --leader-elect-retry-period")
 )
 
 const (
-	// stockLease is the Lease of the stock leader.
+	// stockLease is the stock leader's Lease.
 	stockLease = "kube-controller-manager"
-	// releaseOnExit has the stock controller manager release its Lease.
+	// releaseOnExit makes the stock controller manager release its Lease.
 	releaseOnExit = "--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true"
-	// mostFree is how long a planned move may leave the leader lock without a holder on any
-	// machine: a third of the lease duration that the test has there.
+	// mostFree limits how long a planned move may leave the leader lock without a holder, on any
+	// machine: two thirds of the default lease duration.
 	mostFree = 2 * leaseDuration / 3
 )
 
 // TestStockToFleetAndBack moves a cluster under load from stock to a fleet that waits for the stock
-// leader's Lease, and back. First the stock replica does not release its Lease when it ends, as is
-// the default: the fleet waits until the Lease has expired, unless the operator clears it once the
-// process has gone. Then two replicas alternate. The audit log shows whether anybody wrote without
-// holding the Lease, and how long nobody wrote.
+// leader's Lease, and back. At first the stock replica does not release its Lease when it exits, as
+// is the default: the fleet waits until the Lease has expired, unless the operator clears it after
+// the exit. Then two replicas alternate. The audit log shows whether anybody wrote without holding
+// the Lease, and how long nobody wrote.
 func TestStockToFleetAndBack(t *testing.T) {
 	t.Parallel()
 	m := startMigration(t, stockLease)
@@ -77,7 +77,7 @@ func TestStockToFleetAndBack(t *testing.T) {
 		m.wayOut(t)
 	}
 	if lost > 0 {
-		t.Logf("%d times another stock replica was quicker than the fleet, and had to be stopped as well", lost)
+		t.Logf("%d times another stock replica was quicker than the fleet and was stopped as well", lost)
 	}
 	moves := m.judge(t, stockLease, everyWrite).moves()
 	for _, v := range moves {
@@ -89,15 +89,15 @@ func TestStockToFleetAndBack(t *testing.T) {
 	m.requireMoves(t, moves[3:], machine)
 }
 
-// saysThatItWaits asks 'flotilla status' about a fleet that waits for the leader lock: it says who
-// leads, and finds nothing wrong.
+// saysThatItWaits checks 'flotilla status' for a fleet that waits for the leader lock: it names the
+// leader and finds nothing wrong.
 func (m *migration) saysThatItWaits(t *testing.T) {
 	t.Helper()
 	o := newOperator(t, m.plane, harness.Fleet)
 	harness.Eventually(t, harness.Patience, "status says that the fleet waits", func(ctx context.Context) error {
 		out, err := o.try(ctx, "status") // fails unless the exit status is 0
 		if err == nil && (!strings.Contains(out, "Note: WaitingForLeaderLock: ") || !strings.Contains(out, "locked-out") || strings.Contains(out, "unowned")) {
-			err = errors.New("it does not say so")
+			err = errors.New("status does not say so")
 		}
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
@@ -106,7 +106,7 @@ func (m *migration) saysThatItWaits(t *testing.T) {
 	})
 }
 
-// wayOut starts a stock replica and ends the fleet, and waits until stock leads and works.
+// wayOut starts a stock replica and stops the fleet, and waits until stock leads and works.
 func (m *migration) wayOut(t *testing.T) {
 	t.Helper()
 	m.startStock(t)
@@ -116,8 +116,8 @@ func (m *migration) wayOut(t *testing.T) {
 	m.works(t)
 }
 
-// steady returns flags for a lease duration that outlasts the stalls of a busy machine; for the
-// default one with -strict.
+// steady returns flags for a lease duration that outlasts the stalls of a busy machine, or none,
+// for the default, with -strict.
 func steady() []string {
 	if *strict {
 		return nil
@@ -125,9 +125,9 @@ func steady() []string {
 	return []string{"--leader-elect-lease-duration=" + (2 * leaseDuration).String(), "--leader-elect-renew-deadline=24s"}
 }
 
-// requireMoves prints how long the leader lock was free in each planned move, and requires that it
-// was not for long: one move to stock, and then so many to the fleet and back. With -strict it must
-// have been as is promised.
+// requireMoves prints how long the leader lock was free in each planned move, and requires that
+// this was short. The moves are one to stock, and then the given number to the fleet and back. With
+// -strict they must be as promised.
 func (m *migration) requireMoves(t *testing.T, moves []move, machine measured) {
 	t.Helper()
 	rounds := *migrations
@@ -141,7 +141,7 @@ func (m *migration) requireMoves(t *testing.T, moves []move, machine measured) {
 			promised = calibrate.LeaderLockToStock
 			out = append(out, v)
 			if *defaultRetry {
-				continue // A stock replica looks every 2 to 4.4 s.
+				continue // A stock replica checks every 2 to 4.4 s.
 			}
 		default:
 			continue
@@ -184,7 +184,7 @@ func summary(moves []move) string {
 	return fmt.Sprintf("%d moves; %s", len(moves), strings.Join(parts, "; "))
 }
 
-// clear takes the holder out of the leader lock's Lease, as an operator may once that process has
+// clear removes the holder from the leader lock's Lease, as an operator may once that process has
 // ended.
 func (m *migration) clear(t *testing.T) {
 	t.Helper()
@@ -200,9 +200,9 @@ func (m *migration) hold(t *testing.T, lease, patch string) {
 	}
 }
 
-// TestLeaderLockPerController gives the job controller alone to a fleet and takes it back. Two
-// stock replicas run everything else, under their usual Lease, and two run the job controller,
-// under one of its own. Then both sides are given leader migrations.
+// TestLeaderLockPerController gives only the job controller to a fleet and takes it back. Two stock
+// replicas run everything else under their usual Lease, and two run the job controller under its
+// own. Then both sides get leader migrations.
 func TestLeaderLockPerController(t *testing.T) {
 	t.Parallel()
 	m := startMigration(t, "kcm-jobs", releaseOnExit, "--leader-elect-retry-period=250ms")
@@ -237,7 +237,7 @@ func TestLeaderLockPerController(t *testing.T) {
 	m.fleetMigrates(t)
 }
 
-// stopStock ends replicas, which have status 1 if they have led.
+// stopStock stops replicas, which exit with status 1 if they have led.
 func (m *migration) stopStock(t *testing.T, replicas ...*harness.Manager) {
 	t.Helper()
 	for _, replica := range replicas {
@@ -245,8 +245,8 @@ func (m *migration) stopStock(t *testing.T, replicas ...*harness.Manager) {
 	}
 }
 
-// requireJobsAlone asks the audit log whether the fleet had the job controller alone, and as long
-// as it held the leader lock.
+// requireJobsAlone checks in the audit log that the fleet ran only the job controller, and only
+// while it held the leader lock.
 func (m *migration) requireJobsAlone(t *testing.T) {
 	t.Helper()
 	jobs := func(e *harness.Event) bool {
@@ -265,14 +265,14 @@ func (m *migration) requireJobsAlone(t *testing.T) {
 	}
 	for _, w := range lockLogOf(t, m.plane, m.lease, func(e *harness.Event) bool { return !jobs(e) }).writes {
 		if w.process == harness.Fleet {
-			t.Errorf("the fleet is to run the job controller alone: %v", w.Event)
+			t.Errorf("the fleet must run only the job controller: %v", w.Event)
 		}
 	}
 }
 
-// stockMigrates keeps a fact that docs/migration.md tells: a stock controller manager of this
-// version with a leader migration works as long as the fleet holds the migration's Lease, and ends
-// as soon as it gets it. When this fails, fix that page.
+// stockMigrates checks a claim of docs/migration.md: a stock controller manager of this version
+// with a leader migration works while the fleet holds the migration's Lease, and exits as soon as
+// it gets the Lease. If this fails, fix that page.
 func (m *migration) stockMigrates(t *testing.T) {
 	t.Helper()
 	m.stockFlags = append(m.stockFlags, migrateJobs(t)...)
@@ -286,11 +286,11 @@ func (m *migration) stockMigrates(t *testing.T) {
 		t.Error("the stock controller manager ended for another reason")
 	}
 	m.stock = nil
-	m.hold(t, stockLease, `{"spec":{"holderIdentity":""}}`) // which it has not released
+	m.hold(t, stockLease, `{"spec":{"holderIdentity":""}}`) // not released
 }
 
-// migrateJobs returns the flags of a leader migration: the job controller runs under the Lease
-// kcm-jobs, whoever has it. More are further lines of its controllerLeaders.
+// migrateJobs returns the flags of a leader migration: whoever has the Lease kcm-jobs runs the job
+// controller. more are further lines of its controllerLeaders.
 func migrateJobs(t *testing.T, more ...string) []string {
 	t.Helper()
 	text := `apiVersion: controllermanager.config.k8s.io/v1
@@ -306,8 +306,8 @@ controllerLeaders:
 	return []string{"--enable-leader-migration", "--leader-migration-config=" + file}
 }
 
-// fleetMigrates gives a fleet a leader migration of its own: it waits for the Lease, and does not
-// run what is left to another component.
+// fleetMigrates gives a fleet a leader migration: the fleet waits for the Lease, and does not run
+// controllers that another component has.
 func (m *migration) fleetMigrates(t *testing.T) {
 	t.Helper()
 	m.hold(t, m.lease, `{"spec":{"holderIdentity":"cloud-controller-manager-0","leaseDurationSeconds":600}}`)
@@ -321,7 +321,7 @@ func (m *migration) fleetMigrates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(body, "job-controller") || strings.Contains(body, "cronjob-controller") {
-		t.Errorf("want a health check of the job controller, and none of the cronjob controller, which is left to another component:\n%s", body)
+		t.Errorf("want a health check of the job controller, and none of the cronjob controller, which another component runs:\n%s", body)
 	}
 	m.stopFleet(t)
 	if holder, err := m.holder(t.Context()); err != nil || holder != "" {

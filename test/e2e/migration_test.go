@@ -35,9 +35,9 @@ type migration struct {
 	client kubernetes.Interface
 	lease  string
 	dir    string
-	// stockFlags are those of all stock replicas.
+	// stockFlags are given to all stock replicas.
 	stockFlags []string
-	stock      []*harness.Manager // that run, in the order of their start
+	stock      []*harness.Manager // running, in the order of their start
 	members    []*harness.Manager
 	killed     []string // incarnations
 	started    int      // stock replicas
@@ -49,7 +49,7 @@ func startMigration(t *testing.T, lease string, stockFlags ...string) *migration
 	return startMigrationOn(t, controlplane.Options{AuditObjects: true}, lease, stockFlags...)
 }
 
-// startMigrationOn is startMigration on a control plane of other options.
+// startMigrationOn is startMigration on a control plane with other options.
 func startMigrationOn(t *testing.T, opts controlplane.Options, lease string, stockFlags ...string) *migration {
 	t.Helper()
 	plane := harness.StartPlane(t, opts)
@@ -58,8 +58,7 @@ func startMigrationOn(t *testing.T, opts controlplane.Options, lease string, sto
 	}
 }
 
-// startStock starts a stock replica under a name that no other has had: its User-Agent tells it
-// from them.
+// startStock starts a stock replica under a new name, which its User-Agent shows.
 func (m *migration) startStock(t *testing.T) {
 	t.Helper()
 	m.started++
@@ -73,7 +72,7 @@ func (m *migration) startStock(t *testing.T) {
 	harness.Eventually(t, harness.Patience, name+" serves", replica.Answers("/healthz", http.StatusOK))
 }
 
-// startFleet starts members; if a stock replica leads, it waits until they say that they wait for
+// startFleet starts members. If a stock replica leads, it waits until they say that they wait for
 // it.
 func (m *migration) startFleet(t *testing.T, n int, flags ...string) {
 	t.Helper()
@@ -111,8 +110,8 @@ func (m *migration) fleetWaits(t *testing.T) {
 	}
 }
 
-// joined reports whether the member has its own Lease: it may see who holds the leader lock some
-// time before that.
+// joined returns nil once the member has its own Lease. It may see the holder of the leader lock
+// before that.
 func (m *migration) joined(ctx context.Context, member string) error {
 	name := election.MemberLease(harness.Fleet, member)
 	lease, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
@@ -149,7 +148,7 @@ func (m *migration) stopFleet(t *testing.T) {
 	m.members = nil
 }
 
-// killFleet ends all members at once, without a chance to say so.
+// killFleet kills all members at once.
 func (m *migration) killFleet(t *testing.T) {
 	t.Helper()
 	for _, member := range m.members {
@@ -181,7 +180,7 @@ func (m *migration) holder(ctx context.Context) (string, error) {
 	return ptr.Deref(lease.Spec.HolderIdentity, ""), nil
 }
 
-// stockLeads is a condition for eventually.
+// stockLeads is the condition that a stock replica holds the Lease.
 func (m *migration) stockLeads(ctx context.Context) error {
 	holder, err := m.holder(ctx)
 	if err == nil && (holder == "" || holder == leaseapi.LeaderLockIdentity(harness.Fleet)) {
@@ -190,7 +189,7 @@ func (m *migration) stockLeads(ctx context.Context) error {
 	return err
 }
 
-// mostRaces is how often in a row another stock replica may be quicker than the fleet: they look
+// mostRaces is how often in a row another stock replica may be quicker than the fleet: they check
 // three times a second.
 const mostRaces = 8
 
@@ -203,15 +202,15 @@ func (m *migration) wayIn(t *testing.T) int {
 			m.fleetRuns(t)
 			return lost
 		}
-		t.Log("another stock replica was quicker than the fleet, and has to be stopped as well")
+		t.Log("another stock replica was quicker than the fleet and is stopped as well")
 	}
 	t.Fatalf("a stock replica was quicker than the fleet %d times in a row", mostRaces)
 	return mostRaces
 }
 
-// stopStockLeader ends the stock replica that leads as a kubelet does, and reports whether the
-// fleet has the leader lock now. If another stock replica has, a new standby has taken the place of
-// the one that was ended.
+// stopStockLeader stops the leading stock replica as a kubelet does, and reports whether the fleet
+// then has the leader lock. If another stock replica has it, a new standby replaces the stopped
+// one.
 func (m *migration) stopStockLeader(t *testing.T) bool {
 	t.Helper()
 	var leader int
@@ -246,8 +245,7 @@ func (m *migration) stopStockLeader(t *testing.T) bool {
 	return false
 }
 
-// works requires that controllers of whoever runs them carry out something new, in a namespace of
-// its own.
+// works requires that whatever controllers run carry out something new, in a new namespace.
 func (m *migration) works(t *testing.T) {
 	t.Helper()
 	m.marks++
@@ -296,11 +294,11 @@ func newJob(name string) *batchv1.Job {
 	return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: batchv1.JobSpec{Template: template}}
 }
 
-// loadPeriod is how often the load changes something: seldom enough for a busy machine, often
-// enough that the first write of who takes over follows at once.
+// loadPeriod is the time between the load's changes: slow enough for a busy machine, and fast
+// enough that a new leader writes at once.
 const loadPeriod = 200 * time.Millisecond
 
-// load scales Deployments and creates Jobs in turn until the test ends, or stop is called.
+// load alternately scales Deployments and creates Jobs until the test ends or stop is called.
 func (m *migration) load(t *testing.T) (stop func()) {
 	t.Helper()
 	for _, namespace := range namespaces {
@@ -351,12 +349,12 @@ func (m *migration) change(ctx context.Context, i int) error {
 	return nil
 }
 
-// everyWrite needs the stock leader's Lease.
+// everyWrite counts every write as one that requires the stock leader's Lease.
 func everyWrite(*harness.Event) bool { return true }
 
-// judge asks the audit log whether every write that needs the leader lock was made by who held it.
-// What the stock controller manager sends when it has released its Lease is printed: it releases
-// and stops at the same time. But nothing may take effect after a successor's first write.
+// judge checks in the audit log that every write that requires the leader lock came from its
+// holder. It prints what the stock controller manager sends after releasing its Lease, because it
+// releases and stops at the same time. But nothing may take effect after a successor's first write.
 func (m *migration) judge(t *testing.T, lease string, counts func(*harness.Event) bool) *lockLog {
 	t.Helper()
 	log := lockLogOf(t, m.plane, lease, counts)
@@ -377,13 +375,13 @@ func (m *migration) judge(t *testing.T, lease string, counts func(*harness.Event
 		}
 	}
 	slices.Sort(trailing)
-	t.Logf("writes of stock replicas that were on the wire when they released %s: %d; sent after that: %s", lease, len(flying), spread(trailing))
+	t.Logf("writes of stock replicas in transit when they released %s: %d; sent after that: %s", lease, len(flying), spread(trailing))
 	m.judgeFleet(t)
 	return log
 }
 
-// judgeFleet asks the audit log whether the fleet kept its promises besides: by the Leases of its
-// shards, and its leader lock.
+// judgeFleet also checks the fleet's own promises in the audit log, by its shards' Leases and its
+// leader lock.
 func (m *migration) judgeFleet(t *testing.T) {
 	t.Helper()
 	file, err := os.Open(m.plane.AuditLog())
@@ -400,7 +398,7 @@ func (m *migration) judgeFleet(t *testing.T) {
 	}
 	writes := report.ByVersion + report.ByTime
 	if writes == 0 || report.AgainstLeaderLock < writes || report.Objects.Creates == 0 {
-		t.Errorf("%d writes of the fleet were judged, %d against its leader lock, of objects %+v; want some, all, and pods that were created", writes, report.AgainstLeaderLock, report.Objects)
+		t.Errorf("%d writes of the fleet were judged, %d of them with its leader lock, objects %+v; want some, all, and created pods", writes, report.AgainstLeaderLock, report.Objects)
 	}
 	t.Logf("%d writes of the fleet, each by the holder of its shard and under its leader lock", writes)
 }

@@ -24,9 +24,9 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-var minor = flag.Bool("minor", false, "roll a fleet through builds whose catalogues differ, which takes minutes")
+var minor = flag.Bool("minor", false, "roll a fleet through builds with different catalogues, which takes minutes")
 
-// The versions that one binary seems to be of, by FLOTILLA_CATALOGUE:
+// The versions that one binary can imitate, by FLOTILLA_CATALOGUE:
 // pkg/controllers/catalogue/other_on.go.
 const (
 	earlier = "earlier"
@@ -39,7 +39,7 @@ var notInAll = []string{
 	names.TTLAfterFinishedController, names.ClusterRoleAggregationController, names.RootCACertificatePublisherController, names.TTLController,
 }
 
-// Where a plan has the controllers that not all of the versions have, or have elsewhere.
+// Where a plan has the controllers that some versions lack or have elsewhere.
 const (
 	siteOfEarlier = "pod-garbage-collector-controller in namespaces; root-ca-certificate-publisher-controller in namespaces; ttl-controller in nodes"
 	siteOfPresent = "clusterrole-aggregation-controller in policy; pod-garbage-collector-controller in nodes; root-ca-certificate-publisher-controller in namespaces; " +
@@ -47,11 +47,11 @@ const (
 	siteOfLater = "clusterrole-aggregation-controller in policy; pod-garbage-collector-controller in nodes; ttl-after-finished-controller in namespaces"
 )
 
-// TestMinorVersions rolls a fleet under load from one version to the next, to the one after that,
-// and back, as 'kubectl set image' does: the members end and start one after the other. Between the
-// versions two controllers begin, two end, and one moves from ranges to a group. Nobody touches the
-// plan. What neighbouring versions both have runs all the time, and the audit log says whether two
-// ever ran the same.
+// TestMinorVersions rolls a fleet under load to the next version, to the one after that, and back,
+// as 'kubectl set image' does: members stop and start one after another. Between the versions two
+// controllers appear, two disappear, and one moves from ranges to a group. Nobody edits the plan.
+// Controllers that neighbouring versions share run all the time, and the audit log shows whether
+// two members ever ran the same.
 func TestMinorVersions(t *testing.T) {
 	if !*minor {
 		t.Skip("left out: takes minutes, make long RUN=minor")
@@ -74,9 +74,9 @@ func TestMinorVersions(t *testing.T) {
 	r.roll(t, members, present, siteOfEarlier, siteOfPresent)
 	r.finishedGo(t, "one")
 	r.roll(t, members, later, siteOfPresent, siteOfLater)
-	// A controller that nobody has any more writes nothing.
+	// A controller that no member has writes nothing.
 	r.createNamespace(t, "without")
-	// Back: what the earlier version does not have goes on where the later one's members are.
+	// Back: what the earlier version lacks continues on the later version's members.
 	r.roll(t, members, present, siteOfLater, siteOfPresent)
 	r.requireRootCA(t, "without")
 	r.roll(t, members, earlier, strings.Replace(siteOfPresent, "pod-garbage-collector-controller in nodes", "pod-garbage-collector-controller in namespaces", 1), siteOfEarlier)
@@ -85,7 +85,7 @@ func TestMinorVersions(t *testing.T) {
 	f.scale(t, int(f.replicas))
 	f.workDone(t, f.replicas)
 	r.requireFinished(t, "two")
-	t.Logf("plan generation %d in the end", f.plan.Generation)
+	t.Logf("plan generation %d at the end", f.plan.Generation)
 	f.end(t)
 
 	f.plan = first
@@ -93,7 +93,7 @@ func TestMinorVersions(t *testing.T) {
 	r.requireGaps(t, report)
 }
 
-// minorRun is a fleet whose members are of different versions.
+// minorRun is a fleet whose members have different versions.
 type minorRun struct {
 	*fleetRun
 	binary string
@@ -121,9 +121,9 @@ func (r *minorRun) replace(t *testing.T, name, version string) {
 	harness.Eventually(t, leaseDuration+harness.Patience, name+" is ready", r.members[name].Ready)
 }
 
-// roll restarts one member after the other in another version, and waits each time until it is
-// ready, as a StatefulSet does. before is where the plan has controllers as long as a member of the
-// version before is there.
+// roll restarts one member after another in another version, as a StatefulSet does, and waits each
+// time until it is ready. before is where the plan has the controllers while a member of the old
+// version is left.
 func (r *minorRun) roll(t *testing.T, members []string, version, before, after string) {
 	t.Helper()
 	for i, name := range members {
@@ -137,7 +137,7 @@ func (r *minorRun) roll(t *testing.T, members []string, version, before, after s
 	t.Logf("all are of version %q; the plan was adapted and followed after another %.2f s", version, time.Since(began).Seconds())
 }
 
-// adapted waits until the plan has the controllers there, and is followed.
+// adapted waits until the plan has the controllers at these sites, and is followed.
 func (r *minorRun) adapted(t *testing.T, sites string) {
 	t.Helper()
 	harness.Eventually(t, leaseDuration+harness.Patience, "the plan has "+sites, func(ctx context.Context) error {
@@ -155,7 +155,7 @@ func (r *minorRun) adapted(t *testing.T, sites string) {
 	})
 }
 
-// sitesIn returns where a plan has what not all versions have alike.
+// sitesIn returns where a plan has the controllers that differ between versions.
 func sitesIn(plan shard.Plan) string {
 	var sites []string
 	for _, s := range plan.Shards() {
@@ -173,7 +173,7 @@ func sitesIn(plan shard.Plan) string {
 	return strings.Join(slices.Compact(sites), "; ")
 }
 
-// checkLacks holds that no shard is without a controller that all versions have.
+// checkLacks checks that no shard lacks a controller that all versions have.
 func (r *minorRun) checkLacks(ctx context.Context) error {
 	for _, s := range r.plan.Shards() {
 		lease, err := r.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, leaseapi.ShardLease(r.name, s.ID), metav1.GetOptions{})
@@ -191,7 +191,7 @@ func (r *minorRun) checkLacks(ctx context.Context) error {
 	return nil
 }
 
-// createFinished creates a Job in each namespace that is to be deleted as soon as it is done.
+// createFinished creates a Job in each namespace that should be deleted as soon as it is done.
 func (r *minorRun) createFinished(t *testing.T, name string) {
 	t.Helper()
 	for _, namespace := range namespaces {
@@ -205,22 +205,22 @@ func (r *minorRun) createFinished(t *testing.T, name string) {
 	}
 }
 
-// finishedGo waits until these Jobs are gone: the controller that deletes them has begun
+// finishedGo waits until these Jobs are gone, because the controller that deletes them has started
 // everywhere.
 func (r *minorRun) finishedGo(t *testing.T, name string) {
 	t.Helper()
 	harness.Eventually(t, harness.Patience, "Jobs that are done are deleted", func(ctx context.Context) error {
 		for _, namespace := range namespaces {
 			if _, err := r.client.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("job %s in %s is there: %w", name, namespace, err)
+				return fmt.Errorf("job %s in %s exists: %w", name, namespace, err)
 			}
 		}
 		return nil
 	})
 }
 
-// requireFinished waits until the Jobs are done, and wants them there: nobody has the controller
-// that would delete them.
+// requireFinished waits until the Jobs are done, and requires that they stay, because no member has
+// the controller that would delete them.
 func (r *minorRun) requireFinished(t *testing.T, name string) {
 	t.Helper()
 	harness.Eventually(t, harness.Patience, "Jobs are done and stay", func(ctx context.Context) error {
@@ -248,12 +248,11 @@ func (r *minorRun) createNamespace(t *testing.T, name string) {
 		return err
 	})
 	if _, err := r.client.CoreV1().ConfigMaps(name).Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("nobody has the controller of kube-root-ca.crt any more, and it is there: %v", err)
+		t.Errorf("no member has the controller of kube-root-ca.crt, but it exists: %v", err)
 	}
 }
 
-// requireRootCA waits until the controller that has begun again has made good what was not done
-// meanwhile.
+// requireRootCA waits until the restarted controller has caught up.
 func (r *minorRun) requireRootCA(t *testing.T, namespace string) {
 	t.Helper()
 	harness.Eventually(t, harness.Patience, "the namespace has kube-root-ca.crt", func(ctx context.Context) error {
@@ -262,15 +261,15 @@ func (r *minorRun) requireRootCA(t *testing.T, namespace string) {
 	})
 }
 
-// requireGaps logs for how long nobody ran a part that passed on, and wants it short: nobody was
-// killed.
+// requireGaps logs how long each moved part was unowned, and requires short gaps, because nobody
+// was killed.
 func (r *minorRun) requireGaps(t *testing.T, report audit.Report) {
 	t.Helper()
 	all := report.Successions()
 	var gaps []time.Duration
 	for _, s := range all {
 		if !s.Planned {
-			t.Errorf("%s of %s ran out before %s", s.Predecessor, s.Before, s.Successor)
+			t.Errorf("%s of %s expired before %s", s.Predecessor, s.Before, s.Successor)
 		}
 		if !slices.ContainsFunc(all, func(other audit.Succession) bool { return passedBefore(other, s) }) {
 			gaps = append(gaps, s.Gap())
@@ -278,17 +277,17 @@ func (r *minorRun) requireGaps(t *testing.T, report audit.Report) {
 	}
 	slices.Sort(gaps)
 	if len(gaps) == 0 {
-		t.Fatal("nothing has passed from one shard to another")
+		t.Fatal("nothing has moved from one shard to another")
 	}
-	t.Logf("nobody ran a part that passed to another shard for: p50 %v, p99 %v, worst %v (%d parts)",
+	t.Logf("parts that moved to another shard were unowned for: p50 %v, p99 %v, worst %v (%d parts)",
 		audit.Percentile(gaps, 50), audit.Percentile(gaps, 99), audit.Percentile(gaps, 100), len(gaps))
 	if worst := audit.Percentile(gaps, 100); worst > leaseDuration {
-		t.Errorf("nobody ran a part for %v, longer than a takeover", worst)
+		t.Errorf("a part was unowned for %v, longer than a takeover", worst)
 	}
 }
 
-// passedBefore reports whether another succession left to this one only controllers that not all
-// versions have: those that ended with one version and began with another.
+// passedBefore reports whether another succession left only controllers to this one that some
+// versions lack: those that ended with one version and began with another.
 func passedBefore(other, s audit.Succession) bool {
 	if other.Predecessor != s.Predecessor || !other.Ended.Equal(s.Ended) || other.Gap() >= s.Gap() || !other.Extent.Range.Overlaps(s.Extent.Range) {
 		return false

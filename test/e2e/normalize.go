@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Normalize returns the objects without what differs between two clusters that are in the same
-// state: the identities that the API server gives, times, addresses, and the nodes that the
-// scheduler chose. The keys name the objects, so that a difference can be read; objects of which
-// only a generated name told one from the other are numbered.
+// Normalize returns the objects without what differs between two clusters in the same state:
+// identities that the API server assigns, times, addresses, and the nodes that the scheduler chose.
+// The keys name the objects, so that a difference is readable. Objects that differ only in a
+// generated name are numbered.
 //
 // It is a pure function and does not change the objects.
 func Normalize(objects []unstructured.Unstructured) map[string]any {
@@ -47,7 +47,7 @@ func Normalize(objects []unstructured.Unstructured) map[string]any {
 	return state
 }
 
-// generatedNames maps names that end at random to what they begin with.
+// generatedNames maps names with a random suffix to their prefixes.
 func generatedNames(objects []unstructured.Unstructured) map[string]string {
 	names := map[string]string{}
 	for _, object := range objects {
@@ -58,26 +58,26 @@ func generatedNames(objects []unstructured.Unstructured) map[string]string {
 	return names
 }
 
-// dropped are fields that say nothing about the state. The annotation says when a Service's
-// endpoints changed for the last time, if that was noticed by itself.
+// dropped are fields that do not describe the state. The annotation is when a Service's endpoints
+// last changed, if that change was noticed on its own.
 var dropped = []string{"uid", "resourceVersion", "generation", "managedFields", "endpoints.kubernetes.io/last-change-trigger-time"}
 
-// unordered are lists whose order says nothing.
+// unordered are lists whose order has no meaning.
 var unordered = []string{"addresses", "conditions", "endpoints", "finalizers", "notReadyAddresses", "ownerReferences"}
 
 type normalizer struct {
 	names map[string]string
-	// generation of the object, against which observedGeneration is read.
+	// generation is the object's generation, to which observedGeneration refers.
 	generation int64
-	// recreates is set for a Deployment that removes its old pods before it makes new ones.
+	// recreates is set for a Deployment that removes its old pods before it creates new ones.
 	recreates bool
 }
 
-// recreates tells a Deployment of which it is up to chance which of its ReplicaSets the Progressing
-// condition names in the end. Upstream's syncRolloutStatus (pkg/controller/deployment/progress.go)
-// leaves the condition of the last rollout alone while it counts as many updated replicas as
-// replicas, and a Recreate rollout passes through none of none: if the old pods leave the count all
-// at once, nothing was progress, and the condition names the old ReplicaSet for ever.
+// recreates reports whether chance decides which ReplicaSet a Deployment's Progressing condition
+// names in the end. Upstream's syncRolloutStatus (pkg/controller/deployment/progress.go) keeps the
+// last rollout's condition while there are as many updated replicas as replicas, and a Recreate
+// rollout passes through zero of zero. If all old pods leave the count at once, nothing counts as
+// progress, and the condition names the old ReplicaSet for ever.
 func recreates(object unstructured.Unstructured) bool {
 	strategy, _, _ := unstructured.NestedString(object.Object, "spec", "strategy", "type")
 	return object.GetKind() == "Deployment" && strategy == "Recreate"
@@ -124,7 +124,7 @@ var patterns = []struct {
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "<uid>"},
 	{regexp.MustCompile(`^kube-api-access-[a-z0-9]{5}$`), "kube-api-access-<random>"},
 	{regexp.MustCompile(`^\d{4}-\d\d-\d\d$`), "<date>"},
-	// They tell which certificate it was.
+	// These identify the certificate.
 	{regexp.MustCompile(`^X509SHA256=[0-9a-f]{64}$`), "<credential>"},
 	{regexp.MustCompile(`^kubernetes\.io:kube-apiserver-serving:[0-9a-f]{24}$`), "kubernetes.io:kube-apiserver-serving:<hash>"},
 	// In Secrets and in the status of requests they are in base64.
@@ -158,7 +158,7 @@ func (n normalizer) text(key, s string) string {
 	return s
 }
 
-// Difference says in which objects two states differ, and how; empty when they do not.
+// Difference describes the objects in which two states differ; empty if there are none.
 func Difference(want, got map[string]any) string {
 	var out strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(want)) {
@@ -181,7 +181,7 @@ func sortByContent(values []any) {
 	slices.SortFunc(values, func(a, b any) int { return cmp.Compare(content(a), content(b)) })
 }
 
-// content is a text that is the same for equal values: JSON has the keys of objects in order.
+// content returns equal texts for equal values: JSON sorts the keys of objects.
 func content(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -159,7 +159,7 @@ func TestDifferenceNamesObjects(t *testing.T) {
 	text := Difference(want, got)
 	for _, part := range []string{"missing: A lost\n", "differs (- wanted, + got): A changed\n", "not wanted: A new\n"} {
 		if !strings.Contains(text, part) {
-			t.Errorf("the difference does not say %q:\n%s", part, text)
+			t.Errorf("the difference does not contain %q:\n%s", part, text)
 		}
 	}
 	if strings.Contains(text, "same") {

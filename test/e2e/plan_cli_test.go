@@ -27,10 +27,10 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// operator runs the commands as somebody with a kubeconfig would.
+// operator runs commands as a user with a kubeconfig would.
 type operator struct {
 	binary, kubeconfig, home string
-	// fleet is the name of the fleet that the commands are about, unless they name another.
+	// fleet is the default --fleet-name of the commands.
 	fleet string
 }
 
@@ -39,7 +39,7 @@ func newOperator(t *testing.T, plane *controlplane.ControlPlane, fleetName strin
 	return &operator{binary: harness.Binary(t, plane, harness.Fleet), kubeconfig: plane.AdminKubeconfig(), home: t.TempDir(), fleet: fleetName}
 }
 
-// about has the arguments of a command name the fleet.
+// about adds the fleet's name to a command's arguments.
 func (o *operator) about(args []string) []string {
 	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--fleet-name=") }) {
 		return args
@@ -47,7 +47,8 @@ func (o *operator) about(args []string) []string {
 	return append(slices.Clone(args), "--fleet-name="+o.fleet)
 }
 
-// try runs a command, and returns what it prints; its error has what it says of its failure.
+// try runs a command and returns its output. The error includes what the command says about its
+// failure.
 func (o *operator) try(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, harness.Patience)
 	defer cancel()
@@ -70,7 +71,7 @@ func (o *operator) run(t *testing.T, args ...string) string {
 	return out
 }
 
-// refused requires that a command fails, and that the one line it writes says why.
+// refused requires that a command fails, and that the one line it prints says why.
 func (o *operator) refused(t *testing.T, want []string, args ...string) {
 	t.Helper()
 	out, err := o.try(t.Context(), args...)
@@ -96,13 +97,13 @@ func (o *operator) explain(t *testing.T, namespace string) cli.Explanation {
 	return e
 }
 
-// settled returns a condition for eventually: all shards of the plan of that generation run, and
-// nothing else is held.
+// settled returns a condition: all shards of the plan of that generation run, and nothing else is
+// held.
 func (o *operator) settled(generation int64) func(context.Context) error {
 	return o.settledWith(generation, 2)
 }
 
-// settledWith is settled for so many members.
+// settledWith is settled for this many members.
 func (o *operator) settledWith(generation int64, members int) func(context.Context) error {
 	return func(ctx context.Context) error {
 		out, err := o.try(ctx, "plan", "show", "-o", "json")
@@ -127,9 +128,9 @@ func (o *operator) settledWith(generation int64, members int) func(context.Conte
 	}
 }
 
-// TestPlanCommands has an operator look at a fleet of two members, split a shard under a namespace,
-// and make mistakes. The second member's flags differ from those of the fleet: another number of
-// shards counts for nothing, since the fleet has a plan. A third process has a name that is taken.
+// TestPlanCommands lets an operator inspect a fleet of two members, split a shard under a
+// namespace, and make mistakes. The second member's flags differ from the fleet's: its number of
+// shards has no effect, because the fleet has a plan. A third process has a name that is taken.
 func TestPlanCommands(t *testing.T) {
 	t.Parallel()
 	const name = "plans"
@@ -149,7 +150,7 @@ func TestPlanCommands(t *testing.T) {
 	f := &fleetRun{name: name, plan: plan, client: client, members: map[string]*harness.Manager{"fleet-0": first, "fleet-1": other}}
 	harness.Eventually(t, harness.Patience, "both hold shards of the fleet's plan", f.allHeld)
 	if got, want := len(f.terms(t)), len(plan.Shards()); got != want {
-		t.Errorf("there are Leases of %d shards, want those %d of the fleet's plan", got, want)
+		t.Errorf("there are Leases of %d shards, want the %d of the fleet's plan", got, want)
 	}
 	createNamespace(t, client, "web")
 
@@ -184,7 +185,7 @@ func TestPlanCommands(t *testing.T) {
 	}
 	o.run(t, "plan", "isolate", "payments", "--wait")
 	if ring := o.explain(t, "payments").Rings[0]; ring.State != status.StateRunning || !ring.Isolated {
-		t.Errorf("payments lies in %+v, want a shard of its own that runs", ring)
+		t.Errorf("payments is in %+v, want its own running shard", ring)
 	}
 	for _, member := range []string{"fleet-0", "fleet-1"} {
 		o.run(t, "plan", "pin", "cluster/policy", member, "--wait")
@@ -199,7 +200,7 @@ func TestPlanCommands(t *testing.T) {
 	secondProcess(t, plane, name, first)
 }
 
-// secondProcess starts a process under the name of a member, which must wait until that has gone.
+// secondProcess starts a process under a member's name. It must wait until the member has ended.
 func secondProcess(t *testing.T, plane *controlplane.ControlPlane, fleetName string, first *harness.Manager) {
 	t.Helper()
 	spec := memberOf(fleetName, "fleet-0", append([]string{"--shards=4"}, quick...)...)
@@ -213,7 +214,7 @@ func secondProcess(t *testing.T, plane *controlplane.ControlPlane, fleetName str
 	}
 	began := time.Now()
 	first.MustStop(t)
-	harness.Eventually(t, harness.Patience, "the second takes the first one's place", second.Ready)
+	harness.Eventually(t, harness.Patience, "the second process becomes the member", second.Ready)
 	t.Logf("the second process was ready %v after the first was told to stop", time.Since(began).Round(10*time.Millisecond))
 }
 
@@ -225,14 +226,13 @@ func createNamespace(t *testing.T, client kubernetes.Interface, name string) {
 	}
 }
 
-// split writes a file with the plan in force, in which the shard of the namespace is cut in two in
-// the middle.
+// split writes a file with the plan in force, in which the namespace's shard is cut in the middle.
 func (o *operator) split(t *testing.T, namespace string) string {
 	t.Helper()
 	return o.splitAt(t, namespace, func(s shard.Shard) uint64 { return s.Range.Start + 1<<61 }) // of a quarter of the keyspace
 }
 
-// splitAt writes the same file, with the cut at a hash.
+// splitAt is split with the cut at a given hash.
 func (o *operator) splitAt(t *testing.T, namespace string, at func(shard.Shard) uint64) string {
 	t.Helper()
 	document := o.run(t, "plan", "show", "-o", "document")
@@ -247,8 +247,7 @@ func (o *operator) splitAt(t *testing.T, namespace string, at func(shard.Shard) 
 	return o.edited(t, was, line(low)+",\n"+line(high))
 }
 
-// apply applies the file, without writing first, and returns how long it took until all of it was
-// done.
+// apply applies the file, after a dry run, and returns how long it took until everything was done.
 func (o *operator) apply(t *testing.T, file string) time.Duration {
 	t.Helper()
 	for _, args := range [][]string{{"plan", "diff", "-f", file}, {"plan", "apply", "--dry-run", "-f", file}} {
@@ -265,7 +264,7 @@ func (o *operator) apply(t *testing.T, file string) time.Duration {
 	return took
 }
 
-// compareSplit requires that the namespace has gone to a part of the shard it was in.
+// compareSplit requires that the namespace has moved to a part of its former shard.
 func compareSplit(t *testing.T, before, after cli.Explanation) {
 	t.Helper()
 	was, is := before.Rings[0], after.Rings[0]
@@ -288,7 +287,7 @@ func compareSplit(t *testing.T, before, after cli.Explanation) {
 	}
 }
 
-// mistakes are answered with what is wrong.
+// mistakes checks that mistakes are answered with what is wrong.
 func (o *operator) mistakes(t *testing.T) {
 	t.Helper()
 	junk := filepath.Join(t.TempDir(), "junk.json")
@@ -308,6 +307,6 @@ func (o *operator) mistakes(t *testing.T) {
 	o.refused(t, []string{"--kubeconfig", "/nowhere/config"}, "plan", "show", "--kubeconfig=/nowhere/config")
 	var exit *exec.ExitError
 	if _, err := o.try(t.Context(), "plan", "show", "-o", "broad"); !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		t.Errorf("a flag that is not as it should be ends the command with %v, want status 1", err)
+		t.Errorf("a wrong flag ends the command with %v, want status 1", err)
 	}
 }

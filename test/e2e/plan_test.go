@@ -29,18 +29,19 @@ import (
 )
 
 var (
-	replans    = flag.Int("replans", 4, "changes of plan that TestPlanChanges makes")
+	replans    = flag.Int("replans", 4, "number of plan changes in TestPlanChanges")
 	replanSeed = flag.Uint64("replan-seed", 0, "repeat the changes and kills of this seed")
 )
 
-// mostEvents is how many changes of Leases there are in a change of plan, about: a kill comes after
-// some of them.
+// mostEvents is about how many changes of Leases a change of plan makes. A kill comes after some of
+// them.
 const mostEvents = 25
 
-// TestPlanChanges changes the plan under load, over and over: ranges split, merge and move,
-// controllers go to a ring of their own and back, a group is split. In every other change a member
-// is killed at a moment that the seed decides. What is in the plan before and after may not stop
-// unless its holder was killed; and the audit log says whether two ever had the same.
+// TestPlanChanges changes the plan under load, again and again: ranges split, merge and move,
+// controllers move to a ring of their own and back, a group is split. In every other change a
+// member is killed at a moment that the seed decides. A shard in the plan before and after may not
+// stop unless its holder was killed. The audit log shows whether two members ever held the same
+// part.
 func TestPlanChanges(t *testing.T) {
 	t.Parallel()
 	seed := cmp.Or(*replanSeed, rand.Uint64())
@@ -88,7 +89,7 @@ func TestPlanChanges(t *testing.T) {
 	}
 	f.spoil(t)
 	f.end(t)
-	f.plan = plan // the judge wants the first
+	f.plan = plan // the judge needs the first
 	report := f.judge(t)
 	var planned, all []time.Duration
 	for _, s := range report.Successions() {
@@ -98,18 +99,18 @@ func TestPlanChanges(t *testing.T) {
 	}
 	slices.Sort(planned)
 	slices.Sort(all)
-	t.Logf("%d changes of plan; nobody ran a part for, where it was released: p50 %v, p99 %v, worst %v (%d parts); in all: worst %v (%d)", *replans,
+	t.Logf("%d changes of plan; released parts were unowned for: p50 %v, p99 %v, worst %v (%d parts); all parts: worst %v (%d)", *replans,
 		audit.Percentile(planned, 50), audit.Percentile(planned, 99), audit.Percentile(planned, 100), len(planned), audit.Percentile(all, 100), len(all))
 	if len(planned) == 0 {
-		t.Error("no part of the keyspace passed from one shard to another")
+		t.Error("no part of the keyspace moved from one shard to another")
 	}
 	if worst := audit.Percentile(all, 100); worst > leaseDuration+slack {
-		t.Errorf("a part was without anybody for %v, longer than a takeover", worst)
+		t.Errorf("a part was unowned for %v, longer than a takeover", worst)
 	}
 }
 
-// followed waits until every shard of the plan is run, and no other. Members may have none of a
-// ring: operators give homes.
+// followed waits until exactly the plan's shards run. Members may have no shard of a ring, because
+// operators assign homes.
 func (f *fleetRun) followed(t *testing.T) {
 	t.Helper()
 	harness.Eventually(t, leaseDuration+harness.Patience, "the plan is followed", f.checkFollowed)
@@ -131,7 +132,7 @@ func (f *fleetRun) checkFollowed(ctx context.Context) error {
 			live[record.Holder] = true
 		}
 	}
-	// The Lease of a shard that is in no plan any more goes on naming who died with it.
+	// The Lease of a shard that is in no plan keeps the name of a member that died with it.
 	held := map[string]bool{}
 	for i := range leases.Items {
 		if record := election.RecordFrom(&leases.Items[i]); record.Labels[leaseapi.ShardLabel] != "" {
@@ -186,7 +187,7 @@ func (f *fleetRun) changed(t *testing.T, random *rand.Rand, round int) shard.Pla
 	return next
 }
 
-// moveJobs has the controllers of jobs in a ring of their own, or back in the ring of the others.
+// moveJobs moves the job controllers to a ring of their own, or back to the common ring.
 func moveJobs(plan *shard.Plan, ring *shard.Ring) {
 	jobs := []string{"cronjob-controller", "job-controller", "ttl-after-finished-controller"}
 	if i := slices.IndexFunc(plan.Rings, func(r shard.Ring) bool { return r.Name == "batch" }); i >= 0 {
@@ -227,8 +228,8 @@ func (f *fleetRun) apply(t *testing.T, plan shard.Plan) {
 	f.plan = plan
 }
 
-// spoil writes junk in the plan's place, and requires that the last good plan is put back, that
-// somebody is told, and that nothing stops.
+// spoil writes junk in the plan's place, and requires that members restore the last good plan and
+// report it, and that nothing stops.
 func (f *fleetRun) spoil(t *testing.T) {
 	t.Helper()
 	const junk = "{junk"
@@ -267,8 +268,8 @@ func (f *fleetRun) spoil(t *testing.T) {
 	f.requireUnstopped(t, before)
 }
 
-// killAfter returns a function that kills a member once the plan has changed and so many changes of
-// Leases have been seen, other than renewals, or no more come for a while.
+// killAfter returns a function that kills a member once the plan has changed and this many changes
+// of Leases have been seen, not counting renewals, or none comes for a while.
 func (f *fleetRun) killAfter(t *testing.T, name string, events int) func() {
 	t.Helper()
 	if name == "" {
@@ -305,19 +306,19 @@ func (f *fleetRun) killAfter(t *testing.T, name string, events int) func() {
 	}
 }
 
-// requireUnstopped requires that every shard that was there before and is in the plan has its term.
+// requireUnstopped requires that every shard that stayed in the plan kept its term.
 func (f *fleetRun) requireUnstopped(t *testing.T, before map[string]int32) {
 	t.Helper()
 	after := f.terms(t)
 	for _, s := range f.plan.Shards() {
 		name := leaseapi.ShardLease(harness.Fleet, s.ID)
 		if term, known := before[name]; known && after[name] != term {
-			t.Errorf("%s is in both plans and was stopped: term %d became %d", s.ID, term, after[name])
+			t.Errorf("%s is in both plans but was stopped: term %d became %d", s.ID, term, after[name])
 		}
 	}
 }
 
-// requireCollected has the fleet's own garbage collector delete a Lease that was retired.
+// requireCollected makes the fleet's own garbage collector delete a retired Lease.
 func (f *fleetRun) requireCollected(t *testing.T) {
 	t.Helper()
 	leases := f.client.CoordinationV1().Leases(metav1.NamespaceSystem)

@@ -16,11 +16,11 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-var plantedLive = flag.Bool("planted", false, "build a binary with the planted bugs and have the judge convict three of them, which takes minutes")
+var plantedLive = flag.Bool("planted", false, "build a binary with the planted bugs and require that the judge finds three of them, which takes minutes")
 
 // TestPlantedBugsAreConvicted runs fleets of a binary with planted bugs on a control plane, one bug
-// at a time, and wants the judge of the audit log to convict each of what it does, and of nothing
-// else: docs/design/planted.md.
+// at a time. The judge of the audit log must find what each bug does, and nothing else:
+// docs/design/planted.md.
 func TestPlantedBugsAreConvicted(t *testing.T) {
 	if !*plantedLive {
 		t.Skip("left out: takes minutes, make long RUN=planted-live")
@@ -60,7 +60,7 @@ func TestPlantedBugsAreConvicted(t *testing.T) {
 	}
 }
 
-// fencedTimings are those of a Lease of fencedLeaseDuration.
+// fencedTimings match a Lease of fencedLeaseDuration.
 var fencedTimings = []string{
 	"--leader-elect-lease-duration=" + fencedLeaseDuration.String(), "--leader-elect-renew-deadline=7s", "--leader-elect-retry-period=1s",
 }
@@ -70,7 +70,7 @@ func (f *fleetRun) allSettled(t *testing.T) {
 	harness.Eventually(t, fencedLeaseDuration+harness.Patience, "every shard held", f.allHeld)
 }
 
-// suspended stops a member for some time in the middle of its work, and then ends it.
+// suspended suspends a member for some time in the middle of its work, and then stops it.
 func (f *fleetRun) suspended(t *testing.T, name string, d time.Duration) {
 	t.Helper()
 	member := f.members[name]
@@ -90,8 +90,8 @@ func (f *fleetRun) suspended(t *testing.T, name string, d time.Duration) {
 	member.MustExit(t, grace)
 }
 
-// cutAtANamespace splits a range at the very hash of a namespace, which then belongs to the upper
-// part alone, and waits until the work there has gone on for some time.
+// cutAtANamespace splits a range exactly at the hash of a namespace, which then belongs to the
+// upper part alone, and waits until work has continued there for some time.
 func (f *fleetRun) cutAtANamespace(t *testing.T) {
 	t.Helper()
 	o := newOperator(t, f.plane, f.name)
@@ -102,7 +102,7 @@ func (f *fleetRun) cutAtANamespace(t *testing.T) {
 	}
 }
 
-// convicted wants the judge to find the first kind, and none but these.
+// convicted requires that the judge finds the first kind, and none but these.
 func (f *fleetRun) convicted(t *testing.T, want []audit.Kind) {
 	t.Helper()
 	report := judgeLog(t, f.plane, &f.plan)
@@ -119,11 +119,10 @@ func (f *fleetRun) convicted(t *testing.T, want []audit.Kind) {
 	t.Logf("%d violations", len(report.Violations))
 }
 
-// plantedBinary builds a member with the planted bugs, which seems to be of another version if it
-// is told to.
+// plantedBinary builds a member with the planted bugs, which can imitate another version.
 func plantedBinary(t *testing.T) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), harness.Fleet) // what it is called begins the User-Agent
+	binary := filepath.Join(t.TempDir(), harness.Fleet) // its name begins the User-Agent
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-tags=planted", "-o", binary, "./cmd/flotilla")
 	build.Dir = "../.."
 	if out, err := build.CombinedOutput(); err != nil {

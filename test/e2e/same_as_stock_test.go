@@ -25,25 +25,25 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// settled is how long a state must last to be the final one. The stock controller manager's, which
-// all others are held against, must last longer: a controller that has been slow on a busy machine
-// would change it later.
+// settled is how long a state must last to count as final. The stock controller manager's, which is
+// the reference, must last longer: a controller that is slow on a busy machine would still change
+// it.
 const (
 	settled      = 3 * time.Second
 	settledStock = 10 * time.Second
 )
 
-// everywhere are the flags of all controller managers that are compared: all controllers that a
-// default API server has the objects for.
+// everywhere are the flags of all compared controller managers: every controller whose objects a
+// default API server has.
 var everywhere = []string{
 	"--controllers=*,bootstrap-signer-controller,token-cleaner-controller,selinux-warning-controller",
 	"--allocate-node-cidrs=true",
 	"--cluster-cidr=10.244.0.0/16",
 }
 
-// quick are Lease timings that keep a test short: a fleet waits for a lease duration before it
-// creates a Lease. They are not the shortest possible, for a busy machine may keep a member from
-// renewing for seconds, and then it ends.
+// quick are Lease timings that keep a test short, because a fleet waits for a lease duration before
+// it creates a Lease. They are not minimal: a busy machine may keep a member from renewing for
+// seconds, and the member would exit.
 var quick = []string{
 	"--leader-elect-lease-duration=10s",
 	"--leader-elect-renew-deadline=7s",
@@ -51,10 +51,10 @@ var quick = []string{
 	"--rebalance-delay=1s",
 }
 
-var everySetup = flag.Bool("every-setup", false, "have TestSameAsStock compare a single member, without election and with one shard, too")
+var everySetup = flag.Bool("every-setup", false, "make TestSameAsStock also compare a single member, without election and with one shard")
 
-// TestSameAsStock gives the same input to the stock controller manager and to the fleet, each on a
-// control plane of its own, and requires that all objects of the two clusters end up the same.
+// TestSameAsStock gives the same input to the stock controller manager and to the fleet, each on
+// its own control plane, and requires that all objects of the two clusters end up the same.
 func TestSameAsStock(t *testing.T) {
 	t.Parallel()
 	request := certificateRequest(t)
@@ -111,9 +111,9 @@ func startRun(t *testing.T, request []byte) *run {
 	plane := harness.StartPlane(t, controlplane.Options{Nodes: 3, Scheduler: true})
 	r := &run{plane: plane, cluster: newCluster(t, plane), client: harness.Client(t, plane), request: request}
 	r.cluster.create(t, "base.yaml")
-	// As a kubelet does that leaves attaching to the controller manager.
+	// As on a node whose kubelet leaves attaching to the controller manager.
 	r.cluster.patch(t, "nodes", "node-000", `{"metadata":{"annotations":{"volumes.kubernetes.io/controller-managed-attach-detach":"true"}}}`)
-	// Otherwise it would be up to the scheduler which pods are evicted there later.
+	// Otherwise the scheduler would decide which pods are evicted there later.
 	r.taint(t, "node-002", corev1.Taint{Key: "example.com/reserved", Effect: corev1.TaintEffectNoSchedule})
 	r.began = time.Now()
 	return r
@@ -137,8 +137,8 @@ func (r *run) reached(t *testing.T, what string, expectations []expectation) {
 	t.Logf("%s after %.1f s", what, time.Since(r.began).Seconds())
 }
 
-// counted is what the quota controller makes of the quotas before there is anything to count: until
-// then nothing may be created.
+// counted is what the quota controller writes to the quotas before there is anything to count.
+// Nothing may be created earlier.
 var counted = []expectation{
 	{"resourcequotas", "policy/quota", "{.status.used.services}", "0"},
 	{"resourcequotas", "policy/besteffort", "{.status.used.pods}", "0"},
@@ -180,7 +180,7 @@ var running = []expectation{
 	{"nodes", "node-002", "{.metadata.annotations.node\\.alpha\\.kubernetes\\.io/ttl}", "0"},
 }
 
-// change does what makes controllers act once more.
+// change makes changes that controllers act on again.
 func (r *run) change(t *testing.T) {
 	t.Helper()
 	c := r.cluster
@@ -189,7 +189,7 @@ func (r *run) change(t *testing.T) {
 	c.patch(t, "statefulsets", "data/db", `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
 	c.patch(t, "daemonsets", "orders/agent", `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
 	c.patch(t, "replicationcontrollers", "policy/old", `{"spec":{"replicas":1}}`)
-	// Long enough ago for the next first of January to have passed.
+	// Long enough ago that the first of January has passed since.
 	long := time.Now().AddDate(-1, 0, -1).UTC().Format(time.RFC3339)
 	c.patch(t, "cronjobs", "batch/due", fmt.Sprintf(`{"status":{"lastScheduleTime":%q}}`, long), "status")
 	c.delete(t, "namespaces", "gone", metav1.DeletePropagationBackground)
@@ -241,7 +241,7 @@ func (r *run) taint(t *testing.T, name string, taint corev1.Taint) {
 	})
 }
 
-// attach says what a CSI driver would, so that the volume is attached to its node.
+// attach acts as a CSI driver would, so that the volume is attached to its node.
 func (r *run) attach(t *testing.T) {
 	t.Helper()
 	harness.Eventually(t, harness.Patience, "attach the volume", func(ctx context.Context) error {
@@ -258,7 +258,7 @@ func (r *run) attach(t *testing.T) {
 	})
 }
 
-// certificateRequest is the same for all runs, so that it can be compared.
+// certificateRequest is the same for all runs, for comparison.
 func certificateRequest(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -272,8 +272,8 @@ func certificateRequest(t *testing.T) []byte {
 	return request
 }
 
-// createCertificateRequests makes one as a kubelet does, which is approved for who asks, and one
-// that somebody must approve.
+// createCertificateRequests creates one request as a kubelet does, which is approved because of its
+// sender, and one that somebody must approve.
 func (r *run) createCertificateRequests(t *testing.T) {
 	t.Helper()
 	for name, signer := range map[string]string{
@@ -314,7 +314,7 @@ func (r *run) approve(t *testing.T, name string) {
 	}
 }
 
-// final waits until the state stands still, and is the one wanted if there is one, and returns it.
+// final waits until the state stops changing, and equals want if there is one, and returns it.
 func (r *run) final(t *testing.T, want map[string]any) map[string]any {
 	t.Helper()
 	var state map[string]any

@@ -26,10 +26,10 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// shadowed is a process that is a shadow.
+// shadowed is a shadow process.
 type shadowed struct{ *harness.Manager }
 
-// startShadow starts one whose User-Agent nobody else has.
+// startShadow starts a shadow with a unique User-Agent.
 func startShadow(t *testing.T, plane *controlplane.ControlPlane, name, kubeconfig string, flags ...string) shadowed {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -39,7 +39,7 @@ func startShadow(t *testing.T, plane *controlplane.ControlPlane, name, kubeconfi
 	return shadowed{harness.Run(t, plane, harness.Spec{Name: name, Binary: path, Kubeconfig: kubeconfig, Flags: flags})}
 }
 
-// report asks for the report.
+// report returns the shadow's report.
 func (s shadowed) report(ctx context.Context) (r shadow.Report, err error) {
 	status, body, err := s.Get(ctx, "/shadow?output=json")
 	if err == nil && status != http.StatusOK {
@@ -64,7 +64,7 @@ func (s shadowed) reports(t *testing.T, what string, is func(shadow.Report) bool
 	return r
 }
 
-// finish ends the shadow and returns what it prints in the end.
+// finish stops the shadow and returns what it prints at the end.
 func (s shadowed) finish(t *testing.T) string {
 	t.Helper()
 	s.MustTerminate(t)
@@ -101,10 +101,10 @@ func TestShadow(t *testing.T) {
 		return err
 	})
 	if holder, err := m.holder(t.Context()); err != nil || holder != leader {
-		t.Errorf("%s led, and now %s: %v", leader, holder, err)
+		t.Errorf("%s led before, and then %s: %v", leader, holder, err)
 	}
-	// Collectors of garbage ask for more kinds as they start, and it is not ready until these are
-	// there, too.
+	// Garbage collectors request more kinds as they start, and the shadow is not ready before these
+	// are there.
 	r := shadow1.reports(t, "the rights are known, and it is ready", func(r shadow.Report) bool {
 		return r.Rights.Allowed > 100 && r.Rights.Unanswered == 0 && r.Ready
 	})
@@ -119,7 +119,7 @@ func TestShadow(t *testing.T) {
 	}
 
 	m.stopStock(t, m.stock...)
-	// Its phase is the first thing that the controller of volumes writes.
+	// Its phase is the first thing that the volume controller writes.
 	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "left-alone"}, Spec: corev1.PersistentVolumeSpec{
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
 		PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/tmp/left-alone"}},
@@ -137,7 +137,7 @@ func TestShadow(t *testing.T) {
 	}
 	for _, w := range r.Writes {
 		if w.Client == "persistent-volume-binder" {
-			t.Errorf("what acts on more than the API server runs: %+v", w)
+			t.Errorf("a controller that acts outside the API server runs: %+v", w)
 		}
 	}
 	printed := shadow1.finish(t)
@@ -148,7 +148,7 @@ func TestShadow(t *testing.T) {
 	m.requireReads(t)
 
 	blind := m.startBlind(t)
-	harness.Eventually(t, harness.Patience, "it says what it may not read", blind.Says("/readyz/fleet", "the API server refuses list secrets"))
+	harness.Eventually(t, harness.Patience, "it reports what it may not read", blind.Says("/readyz/fleet", "the API server refuses list secrets"))
 	r = blind.reports(t, "it lacks rights", func(r shadow.Report) bool { return r.Rights.Unanswered == 0 && len(r.Rights.Missing) > 5 })
 	for _, lacks := range []string{"list secrets", "create leases.coordination.k8s.io", "create serviceaccounts/token"} {
 		if !slices.ContainsFunc(r.Rights.Missing, func(right shadow.Right) bool { return right.Verb+" "+right.Name() == lacks }) {
@@ -185,8 +185,8 @@ func deploy(t *testing.T, client kubernetes.Interface, name string) {
 	}
 }
 
-// requireReads has a shadow run as deploy/shadow has it: its rights are all that it needs, and it
-// is told those of a member.
+// requireReads runs a shadow as in deploy/shadow: those rights suffice, and the shadow reports the
+// rights of a member.
 func (m *migration) requireReads(t *testing.T) {
 	t.Helper()
 	apply := exec.CommandContext(t.Context(), harness.Binary(t, m.plane, "kubectl"), "apply", "-f", "../../deploy/shadow/rbac.yaml")
@@ -207,7 +207,7 @@ func (m *migration) requireReads(t *testing.T) {
 	reader.finish(t)
 }
 
-// startBlind starts a shadow as somebody who may read everything but Secrets, and ask for rights.
+// startBlind starts a shadow as a user who may read everything but Secrets, and ask for rights.
 func (m *migration) startBlind(t *testing.T) shadowed {
 	t.Helper()
 	const user = "blind"
@@ -253,8 +253,8 @@ func (m *migration) startBlind(t *testing.T) shadowed {
 	return startShadow(t, m.plane, user, kubeconfig, "--shadow=1/2")
 }
 
-// requireUnseen requires that shadows have sent no request that could change anything, and that
-// they are in no Lease.
+// requireUnseen requires that shadows have sent no request that could change anything, and appear
+// in no Lease.
 func (m *migration) requireUnseen(t *testing.T, names ...string) {
 	t.Helper()
 	asked, others := 0, 0
@@ -274,7 +274,7 @@ func (m *migration) requireUnseen(t *testing.T, names ...string) {
 		t.Fatal(err)
 	}
 	if asked < 100 || others < 10 {
-		t.Errorf("the audit log has %d questions of shadows and %d requests of others: it is read wrongly", asked, others)
+		t.Errorf("the audit log has %d reads of shadows and %d requests of others: the test reads it wrongly", asked, others)
 	}
 	leases, err := m.client.CoordinationV1().Leases(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -287,9 +287,9 @@ func (m *migration) requireUnseen(t *testing.T, names ...string) {
 	}
 }
 
-// TestShadowOfAFleet runs shadows next to a fleet of one: of a fleet of one, of the first of four,
-// which has the groups, and of the second. They use the fleet's plan, and cache the fewer objects
-// the smaller their part is.
+// TestShadowOfAFleet runs shadows next to a fleet of one member: one of a fleet of one, one of the
+// first of four members, which has the groups, and one of the second. They use the fleet's plan,
+// and a smaller part means fewer cached objects.
 func TestShadowOfAFleet(t *testing.T) {
 	t.Parallel()
 	plane := sharedPlane(t)
@@ -314,17 +314,17 @@ func TestShadowOfAFleet(t *testing.T) {
 		s := startShadow(t, plane, fmt.Sprintf("shadow-of-%d", i), "", part, "--fleet-name="+name)
 		r := s.reports(t, "its caches are full", func(r shadow.Report) bool { return r.Ready })
 		if want := "generation 1 of the running fleet"; r.Plan != want {
-			t.Errorf("%s goes by %q, want %q", part, r.Plan, want)
+			t.Errorf("%s uses %q, want %q", part, r.Plan, want)
 		}
 		s.finish(t)
 		all = append(all, r)
 	}
 	one, first, second := all[0], all[1], all[2]
 	if len(one.Shards) < 8 || !slices.Contains(first.Shards, "cluster/nodes") || len(first.Shards) >= len(one.Shards) || len(second.Shards) != 2 {
-		t.Errorf("of one it has %v, of the first of four %v, of the second %v", one.Shards, first.Shards, second.Shards)
+		t.Errorf("the shadow of one member has %v, of the first of four %v, of the second %v", one.Shards, first.Shards, second.Shards)
 	}
 	if n := one.Memory.Objects; first.Memory.Objects == 0 || first.Memory.Objects >= n || second.Memory.Objects == 0 || 2*second.Memory.Objects >= n {
-		t.Errorf("of one it has %d objects, of the first of four %d, of the second %d", n, first.Memory.Objects, second.Memory.Objects)
+		t.Errorf("the shadow of one member has %d objects, of the first of four %d, of the second %d", n, first.Memory.Objects, second.Memory.Objects)
 	}
 	if err := member.Ready(t.Context()); err != nil {
 		t.Error(err)

@@ -16,8 +16,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// requireBegun reads what three members say of their beginning: the first has made all Leases, and
-// the others have been given shards.
+// requireBegun checks what three members report about their start: the first has created all
+// Leases, and the others have been given shards.
 func (f *fleetRun) requireBegun(t *testing.T) {
 	t.Helper()
 	all := float64(len(f.plan.Shards()))
@@ -35,7 +35,7 @@ func (f *fleetRun) requireBegun(t *testing.T) {
 	f.keepMetrics(t, "fleet-1")
 }
 
-// requireTakenOver reads what is said of the shards of a member that was killed.
+// requireTakenOver checks what is reported about the shards of a killed member.
 func (f *fleetRun) requireTakenOver(t *testing.T, lost int) {
 	t.Helper()
 	held := float64(lost)
@@ -47,7 +47,7 @@ func (f *fleetRun) requireTakenOver(t *testing.T, lost int) {
 	f.keepMetrics(t, "fleet-0")
 }
 
-// requireQuietStates is about what is read and not counted.
+// requireQuietStates checks gauges.
 func (f *fleetRun) requireQuietStates(t *testing.T, shards float64) {
 	t.Helper()
 	members := float64(len(f.members))
@@ -55,10 +55,10 @@ func (f *fleetRun) requireQuietStates(t *testing.T, shards float64) {
 	f.eventuallySum(t, members*members, "flotilla_fleet_members", "state", "active")
 	f.eventuallySum(t, members, "flotilla_leader_lock_held", "lease", harness.Stock)
 	f.eventuallySum(t, members, "flotilla_leader_lock_holder_live", "lease", harness.Stock)
-	harness.Eventually(t, harness.Patience, "what holders count", func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, "the holders' counts", func(ctx context.Context) error {
 		for _, name := range []string{"flotilla_shard_objects", "flotilla_shard_namespaces", "flotilla_ring_load_ratio"} {
 			if got, err := f.read(ctx, name); err != nil || got < 1 {
-				return fmt.Errorf("%s is %v in all: %w", name, got, err)
+				return fmt.Errorf("the total of %s is %v: %w", name, got, err)
 			}
 		}
 		return nil
@@ -68,9 +68,9 @@ func (f *fleetRun) requireQuietStates(t *testing.T, shards float64) {
 			t.Errorf("no renewal of a %s's Lease is counted", kind)
 		}
 	}
-	// Whatever queue a controller has, it is found: the series by shard and those by queue count
-	// the same things.
-	harness.Eventually(t, harness.Patience, "all that is worked off counts for a shard", func(ctx context.Context) error {
+	// This finds every controller's queue: the series by shard and those by queue count the same
+	// things.
+	harness.Eventually(t, harness.Patience, "every processed item counts for a shard", func(ctx context.Context) error {
 		for shards, stock := range map[string]string{
 			"flotilla_shard_queue_duration_seconds_count":     "workqueue_queue_duration_seconds_count",
 			"flotilla_shard_reconcile_duration_seconds_count": "workqueue_work_duration_seconds_count",
@@ -83,7 +83,7 @@ func (f *fleetRun) requireQuietStates(t *testing.T, shards float64) {
 	})
 }
 
-// processQueues are those that watch files. Some are of what serves /metrics, and some of
+// processQueues are queues of file watchers, some for what serves /metrics, and some for
 // controllers.
 var processQueues = []string{"DynamicCABundle-", "DynamicServingCertificateController", "DynamicConfigMapCABundle-", "RequestHeader", "dynamic-"}
 
@@ -134,8 +134,8 @@ func (f *fleetRun) sum(t *testing.T, name string, labels ...string) float64 {
 	return sum
 }
 
-// eventuallySum waits until the sum over all members is this. A shard is seen to be held a moment
-// before its controllers run.
+// eventuallySum waits until the sum over all members is this. A shard looks held a moment before
+// its controllers run.
 func (f *fleetRun) eventuallySum(t *testing.T, want float64, name string, labels ...string) {
 	t.Helper()
 	harness.Eventually(t, harness.Patience, fmt.Sprint(name, labels, " is ", want), func(ctx context.Context) error {
@@ -146,8 +146,8 @@ func (f *fleetRun) eventuallySum(t *testing.T, want float64, name string, labels
 	})
 }
 
-// keepMetrics writes a member's /metrics where FLOTILLA_TEST_LOGS says, and requires that it has no
-// label of a namespace.
+// keepMetrics writes a member's /metrics to $FLOTILLA_TEST_LOGS, and requires that it has no
+// namespace label.
 func (f *fleetRun) keepMetrics(t *testing.T, name string) {
 	t.Helper()
 	text := metricsText(t, f.members[name])

@@ -32,9 +32,9 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// TestStatus makes what may go wrong in a fleet go wrong, and requires that 'flotilla status' names
-// it and ends with the status that says so; that it says of the same fleet before and after that
-// all is well; and that --watch has told of all of it.
+// TestStatus causes each problem that a fleet may have, and requires that 'flotilla status' names
+// it and exits with the matching status. Before and after, status must say that all is well.
+// --watch must have reported all of it.
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	plane := sharedPlane(t)
@@ -71,12 +71,12 @@ func TestStatus(t *testing.T) {
 	s.asViewer(t)
 }
 
-// statusRun is a fleet that is looked at.
+// statusRun is a fleet under observation.
 type statusRun struct {
 	*operator
 	plane  *controlplane.ControlPlane
 	client kubernetes.Interface
-	// dead is to be killed; watched returns what --watch has said.
+	// dead is the member to kill; watched returns the output of --watch so far.
 	dead    *harness.Manager
 	watched func() string
 }
@@ -86,8 +86,8 @@ func (s *statusRun) start(t *testing.T, name, ring string) *harness.Manager {
 	return harness.Run(t, s.plane, memberOf(s.fleet, name, append([]string{"--shards=4", "--rebalance-delay=1s", "--rings=" + ring}, quick...)...))
 }
 
-// watch starts a command, and returns what it has printed. At the end of the test it is
-// interrupted, and must end well.
+// watch starts a command, and returns a function that returns its output so far. At the end of the
+// test the command is interrupted, and must exit cleanly.
 func (s *statusRun) watch(t *testing.T, args ...string) func() string {
 	t.Helper()
 	process, err := s.plane.StartProcess(strings.Join(args, ""), s.binary, append(s.about(args), "--kubeconfig="+s.kubeconfig))
@@ -104,7 +104,7 @@ func (s *statusRun) watch(t *testing.T, args ...string) func() string {
 		select {
 		case <-m.Done():
 		case <-ctx.Done():
-			t.Errorf("flotilla %s does not end", strings.Join(args, " "))
+			t.Errorf("flotilla %s does not exit", strings.Join(args, " "))
 			_ = m.Kill()
 		}
 		if err := m.Wait(); err != nil {
@@ -114,7 +114,7 @@ func (s *statusRun) watch(t *testing.T, args ...string) func() string {
 	return func() string { return m.MustLog(t) }
 }
 
-// look runs 'flotilla status', and returns what it says and ends with.
+// look runs 'flotilla status', and returns its view and exit status.
 func (s *statusRun) look(ctx context.Context, args ...string) (v status.View, code int, err error) {
 	out, err := s.try(ctx, append([]string{"status", "-o", "json"}, args...)...)
 	var exit *exec.ExitError
@@ -146,8 +146,8 @@ func (s *statusRun) well(t *testing.T) {
 	})
 }
 
-// finds waits until status names these, given as "Kind object", and ends with the status that is
-// due then, and until --watch has named them too.
+// finds waits until status names these findings, given as "Kind object", and exits with the
+// matching status, and until --watch has named them too.
 func (s *statusRun) finds(t *testing.T, want int, findings ...string) status.View {
 	t.Helper()
 	var last status.View
@@ -184,7 +184,7 @@ func (s *statusRun) finds(t *testing.T, want int, findings ...string) status.Vie
 	return last
 }
 
-// change changes a Lease as somebody with kubectl could.
+// change changes a Lease as a kubectl user could.
 func (s *statusRun) change(t *testing.T, name string, change func(*coordinationv1.Lease)) {
 	t.Helper()
 	leases := s.client.CoordinationV1().Leases(metav1.NamespaceSystem)
@@ -202,7 +202,7 @@ func (s *statusRun) change(t *testing.T, name string, change func(*coordinationv
 	}
 }
 
-// disagreeing writes a plan that no member can work by, and then the good one again.
+// disagreeing writes a plan that no member can follow, and then restores the good one.
 func (s *statusRun) disagreeing(t *testing.T) {
 	t.Helper()
 	plan, err := shard.ParsePlan([]byte(s.run(t, "plan", "show", "-o", "document")))
@@ -225,8 +225,8 @@ func (s *statusRun) disagreeing(t *testing.T) {
 	s.well(t)
 }
 
-// forge writes the Lease of a shard that is in no plan, held by a member that lives, which covers
-// what another shard does.
+// forge writes the Lease of a shard that is in no plan, held by a live member, which covers the
+// same as another shard.
 func (s *statusRun) forge(t *testing.T, of, by string) *coordinationv1.Lease {
 	t.Helper()
 	leases := s.client.CoordinationV1().Leases(metav1.NamespaceSystem)
@@ -265,7 +265,7 @@ func (s *statusRun) twoHolders(t *testing.T) {
 	s.finds(t, cli.StatusWarnings, "OlderClaim namespaces/00")
 }
 
-// stuck changes the plan while somebody, who does not hand over, holds a part of what changes.
+// stuck changes the plan while a holder that does not hand over has a part of what changes.
 func (s *statusRun) stuck(t *testing.T) {
 	t.Helper()
 	plan, err := shard.ParsePlan([]byte(s.run(t, "plan", "show", "-o", "document")))
@@ -311,7 +311,7 @@ func (s *statusRun) unowned(t *testing.T) {
 	}
 	v := s.finds(t, cli.StatusErrors, want...)
 	if f := v.Findings[0]; f.Severity != status.Error || f.Runbook == "" {
-		t.Errorf("first of all it says %+v", f)
+		t.Errorf("the first finding is %+v", f)
 	}
 	s.start(t, "fleet-2", catalogue.ClusterRing)
 	s.well(t)
@@ -345,8 +345,7 @@ func (s *statusRun) asPlugin(t *testing.T) {
 	}
 }
 
-// asViewer runs the commands as somebody who may read the Leases of one namespace, and nothing
-// else.
+// asViewer runs the commands as a user who may only read the Leases of one namespace.
 func (s *statusRun) asViewer(t *testing.T) {
 	t.Helper()
 	role := &rbacv1.Role{
@@ -385,6 +384,6 @@ func (s *statusRun) asViewer(t *testing.T) {
 	}
 	viewer.refused(t, []string{"status-member-fleet-0", "forbidden"}, "drain", "fleet-0")
 	if out := s.run(t, "events", "--since=1h"); strings.Contains(out, "left out") {
-		t.Errorf("events says to who may list them\n%s", out)
+		t.Errorf("events prints for a user who may list them\n%s", out)
 	}
 }

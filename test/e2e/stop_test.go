@@ -23,11 +23,11 @@ import (
 
 var stops = flag.Int("stops", 1, "how many times TestStopAndStart stops the fleet and starts it again")
 
-// TestStopAndStart lets an operator stop a fleet under load while a stock replica waits: the
-// replica leads and works while all members stay. A member that is started then stands by as well.
-// Once the replica has ended, 'flotilla start' lets the fleet work again. The audit log shows
-// whether anybody wrote without the leader lock, and how long it took from the command to the first
-// write of the stock replica. With -stops the test repeats all of that except the restarts.
+// TestStopAndStart lets an operator stop a fleet under load while a stock replica waits. The
+// replica then leads and works while all members stay, and a newly started member stands by as
+// well. Once the replica has ended, 'flotilla start' lets the fleet work again. The audit log shows
+// whether anybody wrote without the leader lock, and how long it took from the command to the stock
+// replica's first write. With -stops the test repeats all of that except the restarts.
 func TestStopAndStart(t *testing.T) {
 	t.Parallel()
 	m := startMigration(t, stockLease)
@@ -76,7 +76,7 @@ func TestStopAndStart(t *testing.T) {
 	m.requireStops(t, m.judge(t, stockLease, notByOperator), given, machine)
 }
 
-// stops gives 'flotilla stop', waits until the stock replica leads and works, and returns when the
+// stops runs 'flotilla stop', waits until the stock replica leads and works, and returns when the
 // command was given.
 func (m *migration) stops(t *testing.T, o *operator) time.Time {
 	t.Helper()
@@ -87,7 +87,7 @@ func (m *migration) stops(t *testing.T, o *operator) time.Time {
 	return given
 }
 
-// starts ends the stock replica, and gives 'flotilla start'.
+// starts stops the stock replica, and runs 'flotilla start'.
 func (m *migration) starts(t *testing.T, o *operator) {
 	t.Helper()
 	leader := m.stock[0]
@@ -100,8 +100,8 @@ func (m *migration) starts(t *testing.T, o *operator) {
 }
 
 // requireStops prints how long it took from each command to the release of the leader lock, to its
-// next holder and to the first write of that one. With -strict it must have been as is promised of
-// a planned move.
+// next holder and to that holder's first write. With -strict the times must be as promised for a
+// planned move.
 func (m *migration) requireStops(t *testing.T, log *lockLog, given []time.Time, machine measured) {
 	t.Helper()
 	var freed, led, wrote []time.Duration
@@ -113,7 +113,7 @@ func (m *migration) requireStops(t *testing.T, log *lockLog, given []time.Time, 
 		}
 		t.Logf("'flotilla stop': %v", s)
 		freed, led, wrote = append(freed, s.freed), append(led, s.freed+s.lease), append(wrote, s.freed+s.after)
-		if !*defaultRetry { // With it, a stock replica looks every 2 to 4.4 s.
+		if !*defaultRetry { // With it, a stock replica checks every 2 to 4.4 s.
 			machine.require(t, "the leader lock was free", s.lease, calibrate.LeaderLockToStock, calibrate.TakeoverSteps)
 			machine.require(t, "nobody wrote", s.writes, calibrate.NobodyWrites, calibrate.StartSteps)
 		}
@@ -124,8 +124,8 @@ func (m *migration) requireStops(t *testing.T, log *lockLog, given []time.Time, 
 	}
 }
 
-// notByOperator leaves out what the command writes on the plan's Lease: it is the members' binary,
-// and no member.
+// notByOperator excludes the command's writes to the plan's Lease: it is the members' binary, but
+// no member.
 func notByOperator(e *harness.Event) bool {
 	return !(e.IsLease() && e.ObjectRef.Name == leaseapi.PlanLease(harness.Fleet) && strings.HasSuffix(e.UserAgent, "/flotilla-cli"))
 }
@@ -156,7 +156,7 @@ func (m *migration) standsBy(t *testing.T, o *operator) {
 			return err
 		}
 		if v.Stop == nil || v.Stop.By != "alice" || v.Stop.Since == nil || len(v.Stop.Draining) > 0 || !strings.Contains(out, string(status.Stopped)) {
-			return fmt.Errorf("it does not say so: %+v\n%s", v.Stop, out)
+			return fmt.Errorf("status does not say so: %+v\n%s", v.Stop, out)
 		}
 		return nil
 	})

@@ -21,8 +21,8 @@ import (
 // stockTimings are flags of both sides.
 var stockTimings = quick[:3]
 
-// heldThroughout requires that a stock standby or a waiting fleet, given two lease durations,
-// leaves the leader lock where it is.
+// heldThroughout requires that a stock standby or a waiting fleet leaves the leader lock where it
+// is for two lease durations.
 func (m *migration) heldThroughout(t *testing.T, by string) {
 	t.Helper()
 	began := time.Now()
@@ -37,8 +37,7 @@ func (m *migration) heldThroughout(t *testing.T, by string) {
 	})
 }
 
-// startSwapped starts a member with exactly the flags of the stock replicas: the image was swapped,
-// and nothing else.
+// startSwapped starts a member with exactly the stock replicas' flags: only the image was swapped.
 func (m *migration) startSwapped(t *testing.T) {
 	t.Helper()
 	host, err := os.Hostname()
@@ -48,7 +47,7 @@ func (m *migration) startSwapped(t *testing.T) {
 	m.members = append(m.members, harness.Run(t, m.plane, harness.Spec{Name: strings.ToLower(host), Flags: m.stockFlags}))
 }
 
-// holdsNothing requires that no Lease of a shard has a holder.
+// holdsNothing requires that no shard's Lease has a holder.
 func (m *migration) holdsNothing(t *testing.T) {
 	t.Helper()
 	leases, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: leaseapi.ShardLabel})
@@ -57,14 +56,14 @@ func (m *migration) holdsNothing(t *testing.T) {
 	}
 	held := slices.DeleteFunc(leases.Items, func(l coordinationv1.Lease) bool { return ptr.Deref(l.Spec.HolderIdentity, "") == "" })
 	if len(held) > 0 {
-		t.Fatalf("a stock leader works, and so does the fleet: it holds %d shards", len(held))
+		t.Fatalf("a stock leader works, but the fleet holds %d shards", len(held))
 	}
 }
 
 // TestSwappedImage swaps the binary on one node of a control plane where another node has a stock
 // leader. The member runs nothing until that leader has gone, and a stock replica that is then
 // started next to it never leads. When all members are killed at once, the replica leads once the
-// fleet's Lease has expired, and a fleet that is started again waits.
+// fleet's Lease has expired, and a restarted fleet waits.
 func TestSwappedImage(t *testing.T) {
 	t.Parallel()
 	m := startMigration(t, stockLease, stockTimings...)
@@ -100,14 +99,14 @@ func TestSwappedImage(t *testing.T) {
 	for _, v := range m.judge(t, stockLease, everyWrite).moves() {
 		t.Log(v)
 		if v.released || v.early {
-			t.Errorf("%s: whoever took over did not wait until the Lease had expired", v)
+			t.Errorf("%s: the new holder did not wait until the Lease had expired", v)
 		}
 	}
 }
 
-// TestFreshFleetBegins measures how long members that are started in a cluster that has seen no
-// fleet take until they run every shard, with the leader lock that they have by default and without
-// one: nobody waits for the leader lock, or for another member that has it.
+// TestFreshFleetBegins measures how long members take in a cluster that has seen no fleet until
+// they run every shard, with the default leader lock and without one. Nobody should wait for the
+// leader lock, or for another member that has it.
 func TestFreshFleetBegins(t *testing.T) {
 	plane := sharedPlane(t)
 	took := map[string]time.Duration{}
@@ -136,8 +135,8 @@ func TestFreshFleetBegins(t *testing.T) {
 		}
 	}
 	t.Logf("three new members run everything after %v without a leader lock, after %v with the default one", took["none"], took["default"])
-	// What a machine under load may add is less than waiting for the leader lock first and for the
-	// shards then would.
+	// A busy machine adds less than waiting for the leader lock first and then for the shards
+	// would.
 	if took["default"] > took["none"]+quickLease/2 {
 		t.Errorf("the leader lock costs %v", took["default"]-took["none"])
 	}
@@ -147,8 +146,8 @@ func TestFreshFleetBegins(t *testing.T) {
 const quickLease = 10 * time.Second
 
 // TestCoordinatedElection has API servers that choose the leader among stock candidates. A fleet
-// waits for the one they have chosen, takes its place, and keeps the Lease though they prefer a
-// candidate; when it leaves, they choose one.
+// waits for the one they have chosen, takes its place, and keeps the Lease although they prefer a
+// candidate. When the fleet leaves, they choose one.
 func TestCoordinatedElection(t *testing.T) {
 	t.Parallel()
 	const on = "--feature-gates=CoordinatedLeaderElection=true"
@@ -171,7 +170,7 @@ func TestCoordinatedElection(t *testing.T) {
 	m.startStock(t)
 	harness.Eventually(t, harness.Patience, "the API server prefers a stock candidate", func(ctx context.Context) error {
 		if spec := m.leaseSpec(t); ptr.Deref(spec.PreferredHolder, "") == "" {
-			return fmt.Errorf("it prefers nobody: %+v", spec)
+			return fmt.Errorf("it prefers no candidate: %+v", spec)
 		}
 		return nil
 	})
@@ -195,8 +194,8 @@ func (m *migration) leaseSpec(t *testing.T) coordinationv1.LeaseSpec {
 	return lease.Spec
 }
 
-// TestElectionsThatAreRefused gives both binaries a lock that is no Lease, which both refuse, and a
-// member a coordinated election, which it takes no part in.
+// TestElectionsThatAreRefused gives both binaries a lock that is not a Lease, which both refuse,
+// and a member a coordinated election, in which it does not take part.
 func TestElectionsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	plane := sharedPlane(t)

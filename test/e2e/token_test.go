@@ -29,7 +29,7 @@ import (
 )
 
 // TestTokenFileRotates replaces the token in the file that a member's kubeconfig names, as kubelet
-// does when a Secret changes. The member goes on with the new one by itself, before the old one is
+// does when a Secret changes. The member switches to the new one by itself, before the old one is
 // refused.
 func TestTokenFileRotates(t *testing.T) {
 	t.Parallel()
@@ -72,7 +72,7 @@ func TestTokenFileRotates(t *testing.T) {
 		return err
 	})
 	// Longer than a claim lasts without a heartbeat.
-	harness.Eventually(t, harness.Patience, "its heart goes on beating", func(context.Context) error {
+	harness.Eventually(t, harness.Patience, "its heartbeat continues", func(context.Context) error {
 		beat := r.lease(t).renewed.Sub(refused.renewed)
 		if beat <= election.DefaultTiming().LeaseDuration {
 			return fmt.Errorf("for %v", beat)
@@ -80,7 +80,7 @@ func TestTokenFileRotates(t *testing.T) {
 		return nil
 	})
 	if after := r.lease(t); after.holder != before.holder {
-		t.Errorf("the member was %s, and is %s: it has been restarted", before.holder, after.holder)
+		t.Errorf("the member was %s and is %s: it has restarted", before.holder, after.holder)
 	}
 	if err := errors.Join(member.Running(), member.Complete(t.Context())); err != nil {
 		t.Error(err)
@@ -103,7 +103,7 @@ type rotated struct {
 
 const rotatingAccount = "rotating"
 
-// account creates a service account with the rights of a member, and returns a first token of it.
+// account creates a service account with a member's rights, and returns its first token.
 func (r *rotation) account(t *testing.T) rotated {
 	t.Helper()
 	name := metav1.ObjectMeta{Name: rotatingAccount, Namespace: metav1.NamespaceSystem}
@@ -125,7 +125,7 @@ func (r *rotation) account(t *testing.T) rotated {
 	return r.mint(t, "first")
 }
 
-// mint asks for a token that lives as long as a new Secret.
+// mint requests a token that is valid as long as a new Secret exists.
 func (r *rotation) mint(t *testing.T, name string) rotated {
 	t.Helper()
 	core, create := r.client.CoreV1(), metav1.CreateOptions{}
@@ -164,10 +164,10 @@ func (r *rotation) mint(t *testing.T, name string) rotated {
 	return rotated{request.Status.Token, ids[0], client}
 }
 
-// credentialID is under what the API server says which token a request came with.
+// credentialID is the key under which the API server says which token a request came with.
 const credentialID = "authentication.kubernetes.io/credential-id"
 
-// put replaces the file at once, as kubelet does.
+// put replaces the file atomically, as kubelet does.
 func (r *rotation) put(t *testing.T, token string) {
 	t.Helper()
 	next := r.file + ".next"
@@ -190,7 +190,7 @@ type beat struct {
 	renewed time.Time
 }
 
-// lease returns what the member's Lease says.
+// lease returns the state of the member's Lease.
 func (r *rotation) lease(t *testing.T) beat {
 	t.Helper()
 	name := election.MemberLease(harness.Fleet, "rotating")
@@ -202,7 +202,7 @@ func (r *rotation) lease(t *testing.T) beat {
 	return beat{ptr.Deref(lease.Spec.HolderIdentity, ""), lease.Spec.RenewTime.Time}
 }
 
-// quietFor is how long a token must not have been used: five heartbeats.
+// quietFor is how long a token must be unused: five heartbeats.
 const quietFor = 10 * time.Second
 
 // asksOnlyWith returns an error unless requests came with the one token, and none with the other
@@ -228,7 +228,7 @@ func (r *rotation) asksOnlyWith(with, without string) error {
 		}
 		ours := strings.HasPrefix(event.UserAgent, harness.Fleet+"/")
 		if ours && event.ResponseStatus.Code == http.StatusUnauthorized {
-			return errors.New("the member has been refused as unknown")
+			return errors.New("a request of the member was refused as unauthenticated")
 		}
 		for _, id := range event.User.Extra[credentialID] {
 			if ours && event.Verb != "watch" {
@@ -237,7 +237,7 @@ func (r *rotation) asksOnlyWith(with, without string) error {
 		}
 	}
 	if gap := last[with].Sub(last[without]); last[with].IsZero() || gap < quietFor {
-		return fmt.Errorf("the new one came last at %v, the old one at %v", last[with], last[without])
+		return fmt.Errorf("the new token was last used at %v, the old one at %v", last[with], last[without])
 	}
 	return lines.Err()
 }

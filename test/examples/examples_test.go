@@ -37,23 +37,24 @@ import (
 
 const (
 	namespaces = 40
-	// takeover is for the shards of a member that was killed: the lease duration, and what a busy
-	// machine needs.
+	// takeover limits the takeover of a killed member's shards: the lease duration, plus time for a
+	// busy machine.
 	takeover = 15*time.Second + harness.Patience
 )
 
-// example is one of the programs: each serves a resource of one text, and makes of each object a
-// ConfigMap of the same name.
+// example is one of the programs. Each serves a resource with one text, and creates a ConfigMap of
+// the same name for each object.
 type example struct {
-	// name is that of its folder, fleet that of the fleet, of its namespace and of its account.
+	// name is the name of its directory, fleet that of the fleet, of its namespace and of its
+	// account.
 	name, fleet string
 	resource    schema.GroupVersionResource
 	kind        string
-	// html is what is in the ConfigMap for a text.
+	// html returns the ConfigMap's content for a text.
 	html func(text string) string
-	// flags have it serve its probes at an address.
+	// flags returns flags to serve its probes at an address.
 	flags func(address string) []string
-	// warm are parts of the line in its log that says that a shard came with warm caches.
+	// warm are parts of the log line that says that a shard came with warm caches.
 	warm []string
 }
 
@@ -79,7 +80,7 @@ func TestClientGo(t *testing.T) { t.Parallel(); clientGo.run(t) }
 
 func TestControllerRuntime(t *testing.T) { t.Parallel(); controllerRuntime.run(t) }
 
-// run takes the example through a death.
+// run kills a member of the example's fleet under load.
 func (e example) run(t *testing.T) {
 	binary := e.build(t)
 	plane := harness.StartPlane(t, controlplane.Options{AuditObjects: true})
@@ -118,7 +119,7 @@ func (e example) run(t *testing.T) {
 	e.judge(t, plane)
 }
 
-// build builds the program in a copy outside of this repository, and holds that neither its
+// build builds the program in a copy outside of this repository, and checks that neither its
 // packages nor its go.sum have k8s.io/kubernetes.
 func (e example) build(t *testing.T) (binary string) {
 	t.Helper()
@@ -230,8 +231,8 @@ func (e example) requireShards(t *testing.T, client kubernetes.Interface, member
 	})
 }
 
-// requireWarm holds that shards which were handed to a member came with caches that had seen the
-// last owner's writes.
+// requireWarm requires that shards handed to a member came with caches that had seen the last
+// owner's writes.
 func (e example) requireWarm(t *testing.T, member *controlplane.Process) {
 	t.Helper()
 	log, err := os.ReadFile(member.LogPath())
@@ -243,7 +244,7 @@ func (e example) requireWarm(t *testing.T, member *controlplane.Process) {
 	}
 }
 
-// requireStatus asks the command of this project for the fleet, which is as it should be.
+// requireStatus waits until this project's command finds nothing wrong with the fleet.
 func (e example) requireStatus(t *testing.T, plane *controlplane.ControlPlane, members []string) {
 	t.Helper()
 	harness.Eventually(t, harness.Patience, "flotilla status finds nothing wrong", func(ctx context.Context) error {
@@ -262,8 +263,8 @@ func (e example) requireStatus(t *testing.T, plane *controlplane.ControlPlane, m
 	})
 }
 
-// namespace differs early: names that differ in their last letters alone lie beside each other in
-// the keyspace, and so in one range until the planner has cut it.
+// namespace varies early, because names that differ only in their last letters are close together
+// in the keyspace, and so in one range until the planner has cut it.
 func namespace(i int) string { return fmt.Sprintf("%02d-the-team", i) }
 
 // create creates an object in each namespace.
@@ -316,7 +317,7 @@ func (e example) requireDone(t *testing.T, client kubernetes.Interface, text str
 		}
 		for i := range namespaces {
 			if !done[namespace(i)] {
-				return fmt.Errorf("the one in %s has not", namespace(i))
+				return fmt.Errorf("the one in %s does not", namespace(i))
 			}
 		}
 		return nil
@@ -324,7 +325,7 @@ func (e example) requireDone(t *testing.T, client kubernetes.Interface, text str
 	t.Logf("%d objects done after %v", namespaces, took)
 }
 
-// judge asks the audit log whether each write was made by the owner of its namespace.
+// judge checks in the audit log that each write came from the owner of its namespace.
 func (e example) judge(t *testing.T, plane *controlplane.ControlPlane) {
 	t.Helper()
 	log, err := os.ReadFile(plane.AuditLog())
@@ -347,7 +348,7 @@ func (e example) judge(t *testing.T, plane *controlplane.ControlPlane) {
 	}
 	_, expired := report.Gaps()
 	if writes := report.ByVersion + report.ByTime; writes < 2*namespaces || len(expired) == 0 {
-		t.Errorf("judged %d writes and %d takeovers, want %d or more, and those of the member that was killed", writes, len(expired), 2*namespaces)
+		t.Errorf("judged %d writes and %d takeovers, want %d or more, and the killed member's", writes, len(expired), 2*namespaces)
 	}
 	t.Logf("%d writes, each by the owner of its namespace; %d shards taken over, the last %v after the last renewal",
 		report.ByVersion+report.ByTime, len(expired), audit.Percentile(expired, 100))

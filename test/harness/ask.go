@@ -11,8 +11,8 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 )
 
-// HTTPClient returns a client with the credentials of a configuration that trusts any server: a
-// manager's serving certificate is its own.
+// HTTPClient returns a client with the credentials of config. It trusts any server, because a
+// manager's serving certificate is self-signed.
 func HTTPClient(config *rest.Config) (*http.Client, error) {
 	c := rest.CopyConfig(config)
 	c.TLSClientConfig.Insecure = true
@@ -20,14 +20,14 @@ func HTTPClient(config *rest.Config) (*http.Client, error) {
 	return rest.HTTPClientFor(c)
 }
 
-// As returns the same manager, asked by another client than the administrator's.
+// As returns the same manager, queried through another client than the administrator's.
 func (m *Manager) As(client *http.Client) *Manager {
 	asked := *m
 	asked.client = client
 	return &asked
 }
 
-// Get asks the secure port. An error says that nobody answered.
+// Get queries the secure port. It returns an error if nobody answers.
 func (m *Manager) Get(ctx context.Context, path string) (status int, body string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.URL+path, nil)
 	if err != nil {
@@ -42,7 +42,7 @@ func (m *Manager) Get(ctx context.Context, path string) (status int, body string
 	return response.StatusCode, string(content), err
 }
 
-// Answers returns a condition: the path is answered with this status.
+// Answers returns a condition that holds once a GET of path returns the status.
 func (m *Manager) Answers(path string, want int) Condition {
 	return func(ctx context.Context) error {
 		if err := m.Running(); err != nil {
@@ -56,20 +56,20 @@ func (m *Manager) Answers(path string, want int) Condition {
 	}
 }
 
-// Healthy is a condition: the manager serves.
+// Healthy is the condition that the manager serves.
 func (m *Manager) Healthy(ctx context.Context) error {
 	return m.Answers("/healthz", http.StatusOK)(ctx)
 }
 
-// Ready is a condition: the manager says that it is ready.
+// Ready is the condition that the manager reports itself ready.
 func (m *Manager) Ready(ctx context.Context) error { return m.Answers("/readyz", http.StatusOK)(ctx) }
 
-// Complete is a condition: a member runs every shard that is given to it.
+// Complete is the condition that the member runs every shard assigned to it.
 func (m *Manager) Complete(ctx context.Context) error {
 	return m.Answers("/completez", http.StatusOK)(ctx)
 }
 
-// Says returns a condition: the answer contains the texts, whatever its status.
+// Says returns a condition that holds once the answer contains all texts, whatever its status.
 func (m *Manager) Says(path string, texts ...string) Condition {
 	return func(ctx context.Context) error {
 		_, body, err := m.Get(ctx, path)
@@ -85,7 +85,7 @@ func (m *Manager) Says(path string, texts ...string) Condition {
 	}
 }
 
-// MetricsText returns what /metrics answers.
+// MetricsText returns the body of /metrics.
 func (m *Manager) MetricsText(ctx context.Context) (string, error) {
 	status, text, err := m.Get(ctx, "/metrics")
 	if err == nil && status != http.StatusOK {
@@ -94,7 +94,7 @@ func (m *Manager) MetricsText(ctx context.Context) (string, error) {
 	return text, err
 }
 
-// Metrics returns the samples of /metrics by the metric's name.
+// Metrics returns the samples of /metrics by metric name.
 func (m *Manager) Metrics(ctx context.Context) (testutil.Metrics, error) {
 	text, err := m.MetricsText(ctx)
 	if err != nil {
@@ -104,7 +104,7 @@ func (m *Manager) Metrics(ctx context.Context) (testutil.Metrics, error) {
 	return metrics, testutil.ParseMetrics(text, &metrics)
 }
 
-// Labelled returns the samples with these labels, given as name, value, name, value.
+// Labelled returns the samples that have all labels, given as name, value, name, value.
 func Labelled(samples testutil.Samples, labels ...string) testutil.Samples {
 	var found testutil.Samples
 	for _, s := range samples {

@@ -10,23 +10,22 @@ import (
 )
 
 const (
-	// Patience is for what takes seconds on an idle machine, and half a minute at most.
+	// Patience is the time limit for steps that take seconds, at most 30, on an idle machine.
 	Patience = 4 * time.Minute
 
 	interval = 100 * time.Millisecond
-	// requestTimeout is for one look at what is waited for.
+	// requestTimeout limits one evaluation of a condition.
 	requestTimeout = 20 * time.Second
 )
 
-// ErrGiveUp ends Await at once: what is waited for can no longer happen.
+// ErrGiveUp makes Await return at once, because the condition can never hold.
 var ErrGiveUp = errors.New("giving up")
 
-// Condition returns nil once it holds, and otherwise what is missing.
+// Condition returns nil once it holds, and otherwise an error that says what is missing.
 type Condition = func(context.Context) error
 
-// Await asks the condition every 100 ms until it returns nil, and returns how long that took. Each
-// time the condition has 20 s to answer, so its error is about what it asked and not about the time
-// that is over.
+// Await polls the condition every 100 ms until it returns nil, and returns how long that took. Each
+// call gets 20 s of its own, so the error describes the condition and not the expired wait.
 func Await(ctx context.Context, within time.Duration, what string, condition Condition) (time.Duration, error) {
 	began, last := time.Now(), errors.New("not asked")
 	err := wait.PollUntilContextTimeout(ctx, interval, within, true, func(context.Context) (bool, error) {

@@ -21,30 +21,29 @@ import (
 // Event is one line of an audit log.
 type Event struct{ auditv1.Event }
 
-// Succeeded reports whether it is the answer to a request about a resource, and that the request
-// was carried out.
+// Succeeded reports whether the event answers a request about a resource that was carried out.
 func (e *Event) Succeeded() bool {
 	return e.Stage == auditv1.StageResponseComplete && e.ObjectRef != nil && e.ResponseStatus != nil &&
 		e.ResponseStatus.Code >= http.StatusOK && e.ResponseStatus.Code < http.StatusMultipleChoices
 }
 
-// Mutating reports whether the request was to change something.
+// Mutating reports whether the request would change something.
 func (e *Event) Mutating() bool {
 	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, e.Verb) && !strings.Contains(e.RequestURI, "dryRun=")
 }
 
-// IsLease reports whether it is about a Lease of kube-system.
+// IsLease reports whether the request concerns a Lease in kube-system.
 func (e *Event) IsLease() bool {
 	return e.ObjectRef.Resource == "leases" && e.ObjectRef.Namespace == metav1.NamespaceSystem
 }
 
-// Process returns the name of the binary, with which client-go begins the User-Agent.
+// Process returns the name of the binary, which is how client-go begins the User-Agent.
 func (e *Event) Process() string {
 	name, _, _ := strings.Cut(e.UserAgent, "/")
 	return name
 }
 
-// Answer decodes the object that was answered with. It is an error if the log has none.
+// Answer decodes the object in the response. It returns an error if the log has none.
 func (e *Event) Answer(object any) error {
 	if e.ResponseObject == nil {
 		return errors.New("the answer has no object")
@@ -52,7 +51,7 @@ func (e *Event) Answer(object any) error {
 	return json.Unmarshal(e.ResponseObject.Raw, object)
 }
 
-// Version returns the resourceVersion in the answer; 0 if it has none.
+// Version returns the resourceVersion of the response, or 0 if it has none.
 func (e *Event) Version() uint64 {
 	var object metav1.PartialObjectMetadata
 	if e.Verb == "deletecollection" || e.Answer(&object) != nil || object.Kind == "Status" {
@@ -71,8 +70,8 @@ func (e *Event) String() string {
 	return fmt.Sprintf("%s %s by %s as %s at %s", e.Verb, object, e.Process(), e.User.Username, e.RequestReceivedTimestamp.Format("15:04:05.000"))
 }
 
-// Events calls each with the events of an audit log, in their order. A last line without its end is
-// left out: the server is writing it, and nobody has been answered.
+// Events calls each with the events of an audit log, in order. It skips a last line without a
+// newline: the server is still writing it and has answered nobody.
 func Events(log io.Reader, each func(*Event) error) error {
 	reader := bufio.NewReaderSize(log, 1<<20)
 	for n := 1; ; n++ {
@@ -103,8 +102,8 @@ func EventsOf(path string, each func(*Event) error) error {
 	return Events(file, each)
 }
 
-// Follow calls each with the events of a log as it grows, until ctx ends. Lines that are no JSON
-// are left out: a server that is killed may leave half a line.
+// Follow calls each with the events of a log as it grows, until ctx ends. It skips lines that are
+// not JSON: a killed server may leave half a line.
 func Follow(ctx context.Context, path string, each func(*Event)) error {
 	file, err := os.Open(path)
 	if err != nil {

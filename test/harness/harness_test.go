@@ -17,7 +17,7 @@ func TestAwait(t *testing.T) {
 	gone := errors.New("gone")
 	for _, test := range []struct {
 		name string
-		// seen is what the condition returns, by how often it has been asked; the last for ever.
+		// seen lists what the condition returns, call by call; the last value repeats.
 		seen []error
 		// cancelled ends the context after a second.
 		cancelled bool
@@ -57,8 +57,8 @@ func TestAwait(t *testing.T) {
 	}
 }
 
-// TestAwaitGivesEachLookItsOwnTime has a condition that hangs: its context ends, and Await returns
-// the condition's own error.
+// TestAwaitGivesEachLookItsOwnTime has a condition that blocks. Its context must end, and Await
+// must return the condition's own error.
 func TestAwaitGivesEachLookItsOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -100,11 +100,11 @@ func TestEvents(t *testing.T) {
 		t.Errorf("%v: got %q, want %q", err, told, want)
 	}
 	if err := Events(strings.NewReader(lease+"\n{junk\n"), func(*Event) error { return nil }); err == nil || !strings.Contains(err.Error(), "line 2") {
-		t.Errorf("junk is read as %v", err)
+		t.Errorf("junk is accepted with %v", err)
 	}
 }
 
-// TestFollow writes to a log while it is read, half a line at a time.
+// TestFollow reads a log while the test writes to it, half a line at a time.
 func TestFollow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	file, err := os.Create(path)

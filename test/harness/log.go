@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// Log returns what the process has written, and those of the same name before it.
+// Log returns the output of the process and of earlier processes of the same name.
 func (m *Manager) Log() (string, error) {
 	text, err := os.ReadFile(m.LogPath())
 	return string(text), err
 }
 
-// Logs returns a condition: the log has a line that contains all of the texts.
+// Logs returns a condition that holds once a line of the log contains all texts.
 func (m *Manager) Logs(texts ...string) Condition {
 	return func(context.Context) error {
 		text, err := m.Log()
@@ -25,7 +25,7 @@ func (m *Manager) Logs(texts ...string) Condition {
 	}
 }
 
-// HasLine reports whether a line of the text contains all of these.
+// HasLine reports whether a line of text contains all parts.
 func HasLine(text string, parts ...string) bool {
 	for line := range strings.Lines(text) {
 		missing := false
@@ -41,7 +41,7 @@ func HasLine(text string, parts ...string) bool {
 
 var panicked = regexp.MustCompile(`(?m)^panic: |^goroutine \d+ \[running\]|Observed a panic|^fatal error: `)
 
-// Panicked returns an error if the file is the log of a process that has panicked.
+// Panicked returns an error if the file is the log of a process that panicked.
 func Panicked(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -53,7 +53,7 @@ func Panicked(path string) error {
 	return nil
 }
 
-// Tail returns the last bytes of a log, for the output of what has failed.
+// Tail returns the last bytes of a log, for failure output.
 func Tail(path string) string {
 	const size = 4000
 	text, err := os.ReadFile(path)

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// Fleet is the name of this project's binary, and of a fleet by default.
+	// Fleet is the name of this project's binary, and the default name of a fleet.
 	Fleet = "flotilla"
 	// Stock is the name of the stock controller manager's binary, and of its Lease.
 	Stock = "kube-controller-manager"
@@ -26,33 +26,31 @@ const (
 
 // Spec says which controller manager to start, and how.
 type Spec struct {
-	// Name is that of the process and of its log. A name may be used again when the process that
-	// had it has ended.
+	// Name is the name of the process and of its log. It may be reused once the process has ended.
 	Name string
-	// Binary is the name of a binary in the control plane's BinDir, or a path. What it is called
-	// begins the User-Agent. Default: Fleet.
+	// Binary is the name of a binary in the control plane's BinDir, or a path. The base name begins
+	// the User-Agent. Default: Fleet.
 	Binary string
-	// Flags follow those that the control plane wants.
+	// Flags follow the flags that the control plane requires.
 	Flags []string
-	// Port is where it serves. Default: a free one.
+	// Port is the secure port. Default: a free one.
 	Port int
-	// Kubeconfig replaces the control plane's, for its own requests and for those about who asks
-	// it. Default: none.
+	// Kubeconfig replaces the control plane's, both for the manager's requests and for
+	// authenticating its callers. Default: none.
 	Kubeconfig string
-	// Grace is how long it may take to end after SIGTERM. Default: 1m.
+	// Grace limits how long the process may take to exit after SIGTERM. Default: 1m.
 	Grace time.Duration
 }
 
-// Member returns the Spec of a member of a fleet whose plan stays as it is, however long a test may
-// take.
+// Member returns the Spec of a member whose fleet keeps its plan however long a test takes.
 func Member(name string, flags ...string) Spec {
 	return Spec{Name: name, Flags: slices.Concat([]string{"--member-name=" + name, "--replan-interval=0s"}, flags)}
 }
 
-// Manager is a controller manager that was started. Its methods may be called from any goroutine.
+// Manager is a controller manager process. Its methods may be called from any goroutine.
 type Manager struct {
 	*controlplane.Process
-	// URL is where it serves: "https://127.0.0.1:PORT".
+	// URL is the manager's address: "https://127.0.0.1:PORT".
 	URL string
 
 	client *http.Client
@@ -110,13 +108,12 @@ func arguments(plane *controlplane.ControlPlane, spec Spec) []string {
 	return append(args, spec.Flags...)
 }
 
-// Attach returns a manager of a process that was started otherwise, and serves at url. It is asked
-// by client.
+// Attach returns a Manager for a process started elsewhere that serves at url. client queries it.
 func Attach(process *controlplane.Process, url string, client *http.Client) *Manager {
 	return &Manager{Process: process, URL: url, client: client}
 }
 
-// Running returns nil while the process runs, and otherwise how it ended.
+// Running returns nil while the process runs, and otherwise an error that says how it ended.
 func (m *Manager) Running() error {
 	select {
 	case <-m.Done():
@@ -126,8 +123,8 @@ func (m *Manager) Running() error {
 	}
 }
 
-// Leave ends the process as a kubelet does, and requires that it ends by itself and with status 0.
-// It is no error if it had ended so before.
+// Leave stops the process as a kubelet does, and requires that it exits by itself with status 0. A
+// process that has already exited that way is no error.
 func (m *Manager) Leave(ctx context.Context) error {
 	if err := m.Stop(ctx); err != nil {
 		return err
@@ -138,13 +135,13 @@ func (m *Manager) Leave(ctx context.Context) error {
 	return nil
 }
 
-// Suspend stops the process where it is, as a machine does that stalls, until Resume.
+// Suspend stops the process with SIGSTOP, as a stalled machine would, until Resume.
 func (m *Manager) Suspend() error { return m.Signal(syscall.SIGSTOP) }
 
-// Resume lets a suspended process go on.
+// Resume continues a suspended process.
 func (m *Manager) Resume() error { return m.Signal(syscall.SIGCONT) }
 
-// Terminate tells the process to end and does not wait for that. It is no error if it has ended.
+// Terminate sends SIGTERM and does not wait. A process that has ended is no error.
 func (m *Manager) Terminate() error {
 	if err := m.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -152,7 +149,7 @@ func (m *Manager) Terminate() error {
 	return nil
 }
 
-// Redirect writes a copy of a kubeconfig that leads to another address, such as
+// Redirect writes a copy of a kubeconfig that points to another address, such as
 // "https://127.0.0.1:1".
 func Redirect(from, to, address string) error {
 	config, err := clientcmd.LoadFromFile(from)

@@ -6,12 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// workers is how many calls of InParallel are under way at a time.
+// workers is how many calls InParallel makes at a time.
 const workers = 16
 
-// InParallel calls f with every number below n, 16 calls at a time, and returns when all have
-// returned. After an error no more calls are begun by the worker that met it; the errors come
-// joined.
+// InParallel calls f with every number below n, 16 calls at a time, and waits for all of them. A
+// worker whose call fails makes no more calls. InParallel returns all errors joined.
 func InParallel(n int, f func(i int) error) error {
 	var wg sync.WaitGroup
 	var next atomic.Int64

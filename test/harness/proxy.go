@@ -15,30 +15,30 @@ import (
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
-// Mode says what a proxy does with connections.
+// Mode is what a proxy does with connections.
 type Mode int
 
 const (
-	// Pass forwards everything, untouched.
+	// Pass forwards everything unchanged.
 	Pass Mode = iota
-	// Cut forwards nothing, in neither direction. New connections are accepted and stay silent, as
-	// packets do that a switch drops.
+	// Cut forwards nothing in either direction. It accepts new connections and leaves them silent,
+	// like a switch that drops packets.
 	Cut
-	// Late holds back everything, and delivers it when it is over: requests of a replica that has
-	// lost its claims meanwhile arrive after all.
+	// Late holds everything back and delivers it once the mode ends. Requests of a replica that has
+	// lost its claims in the meantime arrive after all.
 	Late
-	// CutReplies forwards what the client says and drops what the server answers.
+	// CutReplies forwards the client's data and drops the server's.
 	CutReplies
-	// HalfOpen ends the connections there are, and lets new ones hang.
+	// HalfOpen ends existing connections and lets new ones hang.
 	HalfOpen
-	// Slow holds back every piece of data for a while, in both directions.
+	// Slow delays every piece of data, in both directions.
 	Slow
-	// Terminate ends TLS in the proxy, whose handler may then answer in the server's place.
+	// Terminate ends TLS in the proxy, whose handler may then answer instead of the server.
 	Terminate
 )
 
 const (
-	// pieceSize is what a slow proxy holds back at a time: with slowDelay it is latency and
+	// pieceSize is how much a slow proxy delays at a time. With slowDelay it limits latency and
 	// bandwidth at once.
 	pieceSize = 16 << 10
 	slowDelay = 150 * time.Millisecond
@@ -46,21 +46,21 @@ const (
 	dialTimeout = 5 * time.Second
 )
 
-// Proxy stands between one manager and the API server, on an address of its own. TLS passes through
-// it, except in mode Terminate. It does nothing before Run. Its methods may be called from any
+// Proxy sits between one manager and the API server, on an address of its own. TLS passes through
+// it except in mode Terminate. It does nothing before Run. Its methods may be called from any
 // goroutine.
 type Proxy struct {
 	listener net.Listener
 	upstream string
 	// kubeconfig is the control plane's.
 	kubeconfig string
-	// terminated takes the connections that the HTTP layer answers.
+	// terminated passes connections to the HTTP layer.
 	terminated *handedListener
 	server     *http.Server
 	connection sync.WaitGroup
 
 	mu sync.Mutex
-	// now is the mode, changed is closed when it changes.
+	// now is the current mode; changed is closed when it changes.
 	now     Mode
 	changed chan struct{}
 	open    map[net.Conn]bool
@@ -69,13 +69,13 @@ type Proxy struct {
 	hindered atomic.Int64
 }
 
-// Hindered returns how many pieces of data were held back or dropped, and how many connections
-// ended or left to hang.
+// Hindered returns how many pieces of data were held back or dropped plus how many connections were
+// ended or left hanging.
 func (p *Proxy) Hindered() int64 { return p.hindered.Load() }
 
-// NewProxy returns a proxy before the API server of a control plane, on a free port of 127.0.0.1.
-// In mode Terminate it forwards requests without a token as the controller manager's, and others as
-// those of whoever the token is; between, if it is not nil, gets them first.
+// NewProxy returns a proxy in front of a control plane's API server, on a free port of 127.0.0.1.
+// In mode Terminate it forwards requests without a token as the controller manager, and others with
+// their own token. If between is not nil, it handles those requests first.
 func NewProxy(plane *controlplane.ControlPlane, between func(forward http.Handler) http.Handler) (*Proxy, error) {
 	certificate, err := plane.ServingCertificate("proxy")
 	if err != nil {
@@ -120,13 +120,13 @@ func newProxy(upstream string, certificate tls.Certificate, handler http.Handler
 	}, nil
 }
 
-// WriteKubeconfig writes what a manager is to be given for the control plane's kubeconfig.
+// WriteKubeconfig writes the control plane's kubeconfig with the proxy's address, for a manager.
 func (p *Proxy) WriteKubeconfig(path string) error { return Redirect(p.kubeconfig, path, p.URL()) }
 
-// URL is the address that a manager is to use for the API server's.
+// URL is the address that a manager uses for the API server.
 func (p *Proxy) URL() string { return "https://" + p.listener.Addr().String() }
 
-// Run serves until ctx ends, and returns after all connections have ended.
+// Run serves until ctx ends, and returns once all connections have ended.
 func (p *Proxy) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	group.Go(func() { _ = p.server.ServeTLS(p.terminated, "", "") })
@@ -145,8 +145,8 @@ func (p *Proxy) Run(ctx context.Context) {
 	group.Wait()
 }
 
-// Set changes the mode. Connections made under the old mode end, except where the new mode is about
-// what becomes of them: a cut finds them open, and so does slowness.
+// Set changes the mode. It ends connections made under the old mode, unless the new mode acts on
+// open ones, as a cut or slowness does.
 func (p *Proxy) Set(next Mode) {
 	p.mu.Lock()
 	keep := next == Cut || next == Late || next == CutReplies || next == Slow || next == Pass && (p.now == Slow || p.now == Late)
@@ -174,8 +174,8 @@ func (p *Proxy) state() (Mode, <-chan struct{}) {
 	return p.now, p.changed
 }
 
-// track makes the connection one that endAll and Set may close. It returns false if the proxy has
-// ended.
+// track registers the connection so that endAll and Set can close it. It returns false if the proxy
+// has ended.
 func (p *Proxy) track(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -217,7 +217,7 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn) {
 	case Cut, Late, HalfOpen:
 		p.hindered.Add(1)
 		select {
-		case <-changed: // the client tries anew
+		case <-changed: // the client retries
 		case <-ctx.Done():
 		}
 		return
@@ -234,7 +234,7 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn) {
 	group.Wait()
 }
 
-// terminate hands the connection to the HTTP layer and returns once that has closed it.
+// terminate hands the connection to the HTTP layer and returns once the layer has closed it.
 func (p *Proxy) terminate(ctx context.Context, client net.Conn) {
 	watched := &watchedConn{Conn: client, done: make(chan struct{})}
 	if p.terminated.hand(watched) {
@@ -245,7 +245,7 @@ func (p *Proxy) terminate(ctx context.Context, client net.Conn) {
 	}
 }
 
-// forward copies from one side to the other as the mode of the moment wants it.
+// forward copies from one side to the other, as the current mode says.
 func (p *Proxy) forward(ctx context.Context, to, from net.Conn, replies bool) {
 	buffer := make([]byte, pieceSize)
 	for {
@@ -257,7 +257,7 @@ func (p *Proxy) forward(ctx context.Context, to, from net.Conn, replies bool) {
 			}
 			switch {
 			case now == Cut:
-				// What it has read stays here. Set ends the connection when the cut is over.
+				// What was read is dropped. Set ends the connection when the cut is over.
 				p.while(ctx, Cut)
 				return
 			case now == Late:
@@ -281,7 +281,7 @@ func (p *Proxy) forward(ctx context.Context, to, from net.Conn, replies bool) {
 	}
 }
 
-// while returns when the mode is another one, and false if ctx has ended before.
+// while returns true once the mode differs from m, and false if ctx ends first.
 func (p *Proxy) while(ctx context.Context, m Mode) bool {
 	for {
 		now, changed := p.state()

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// silence is what is not heard within this time.
+// silence is how long ask waits before it concludes that no answer comes.
 const silence = 100 * time.Millisecond
 
-// startProxy starts a proxy before a server that sends back what it hears.
+// startProxy starts a proxy in front of an echo server.
 func startProxy(t *testing.T) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -61,7 +61,7 @@ func dial(t *testing.T, p *Proxy) net.Conn {
 	return conn
 }
 
-// ask sends a byte and returns what came of it: "echo", "silence" or "end".
+// ask sends a byte and returns the outcome: "echo", "silence" or "end".
 func ask(t *testing.T, conn net.Conn, within time.Duration) string {
 	t.Helper()
 	if _, err := conn.Write([]byte{1}); err != nil {
@@ -85,7 +85,7 @@ func TestProxyModes(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		mode Mode
-		// old is a connection from before, fresh one from after the mode was set.
+		// old is a connection made before the mode was set, fresh one made after.
 		old, fresh string
 	}{
 		{"pass", Pass, "end", "echo"},
@@ -100,7 +100,7 @@ func TestProxyModes(t *testing.T) {
 			p := startProxy(t)
 			old := dial(t, p)
 			if got := ask(t, old, Patience); got != "echo" {
-				t.Fatalf("%s before anything has happened", got)
+				t.Fatalf("%s before any fault", got)
 			}
 			p.Set(test.mode)
 			within := func(want string) time.Duration {
@@ -110,14 +110,14 @@ func TestProxyModes(t *testing.T) {
 				return Patience
 			}
 			if got := ask(t, old, within(test.old)); got != test.old {
-				t.Errorf("a connection from before: %s, want %s", got, test.old)
+				t.Errorf("an old connection: %s, want %s", got, test.old)
 			}
 			if got := ask(t, dial(t, p), within(test.fresh)); got != test.fresh {
 				t.Errorf("a new connection: %s, want %s", got, test.fresh)
 			}
 			p.Set(Pass)
 			if got := ask(t, dial(t, p), Patience); got != "echo" {
-				t.Errorf("%s when it is over", got)
+				t.Errorf("%s after the fault", got)
 			}
 		})
 	}

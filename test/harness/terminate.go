@@ -37,7 +37,7 @@ func forward(config *rest.Config) (http.Handler, error) {
 	}, nil
 }
 
-// identities sends requests as who sent them: a request that carries a token would otherwise be the
+// identities keeps callers apart. Without it, a request that carries a token would go out as the
 // manager's own.
 type identities struct{ manager, bearer http.RoundTripper }
 
@@ -49,11 +49,10 @@ func (as identities) RoundTrip(r *http.Request) (*http.Response, error) {
 	return as.manager.RoundTrip(r)
 }
 
-// silent is a log for what libraries complain about when connections are cut, which is all the
-// time.
+// silent returns a logger that discards what libraries report about cut connections.
 func silent() *log.Logger { return log.New(io.Discard, "", 0) }
 
-// handedListener is a net.Listener of connections that somebody else has accepted.
+// handedListener is a net.Listener of connections that another listener accepted.
 type handedListener struct {
 	addr  net.Addr
 	conns chan net.Conn
@@ -65,7 +64,7 @@ func newHandedListener(addr net.Addr) *handedListener {
 	return &handedListener{addr: addr, conns: make(chan net.Conn), done: make(chan struct{})}
 }
 
-// hand gives the connection to whoever accepts. It returns false if nobody will.
+// hand passes the connection to Accept. It returns false if the listener is closed.
 func (l *handedListener) hand(conn net.Conn) bool {
 	select {
 	case l.conns <- conn:
@@ -94,7 +93,7 @@ func (l *handedListener) Close() error {
 // Addr implements net.Listener.
 func (l *handedListener) Addr() net.Addr { return l.addr }
 
-// watchedConn tells when it has been closed.
+// watchedConn closes done when it is closed.
 type watchedConn struct {
 	net.Conn
 	done chan struct{}

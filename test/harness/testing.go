@@ -20,10 +20,10 @@ import (
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
-// logsVariable names the environment variable for a folder that keeps the logs of failed tests.
+// logsVariable names the environment variable of the directory that keeps logs of failed tests.
 const logsVariable = "FLOTILLA_TEST_LOGS"
 
-// Eventually is Await for a test, which ends if the condition does not come to hold.
+// Eventually is Await for a test. It fails the test if the condition does not hold in time.
 func Eventually(t testing.TB, within time.Duration, what string, condition Condition) time.Duration {
 	t.Helper()
 	took, err := Await(t.Context(), within, what, condition)
@@ -33,7 +33,7 @@ func Eventually(t testing.TB, within time.Duration, what string, condition Condi
 	return took
 }
 
-// StartPlane starts a control plane that is stopped at the end of the test.
+// StartPlane starts a control plane and stops it at the end of the test.
 func StartPlane(t testing.TB, opts controlplane.Options) *controlplane.ControlPlane {
 	t.Helper()
 	opts.Log = t.Output()
@@ -59,8 +59,8 @@ func Client(t testing.TB, plane *controlplane.ControlPlane) kubernetes.Interface
 	return client
 }
 
-// Kubeconfig writes a kubeconfig of the control plane for credentials of any kind, and returns its
-// path.
+// Kubeconfig writes a kubeconfig for the control plane with any kind of credentials, and returns
+// its path.
 func Kubeconfig(t testing.TB, plane *controlplane.ControlPlane, credentials *clientcmdapi.AuthInfo) string {
 	t.Helper()
 	admin := plane.AdminConfig()
@@ -100,8 +100,8 @@ func Binary(t testing.TB, plane *controlplane.ControlPlane, name string) string 
 	return path
 }
 
-// Run starts a controller manager for a test. At the end of the test it is stopped, which it must
-// do by itself, and its log is searched for a panic.
+// Run starts a controller manager for a test. At the end of the test the manager must stop by
+// itself when told to, and its log must contain no panic.
 func Run(t testing.TB, plane *controlplane.ControlPlane, spec Spec) *Manager {
 	t.Helper()
 	m, err := Start(plane, spec)
@@ -112,7 +112,7 @@ func Run(t testing.TB, plane *controlplane.ControlPlane, spec Spec) *Manager {
 	return m
 }
 
-// Finish is what Run does at the end of the test, for a manager that outlives the test that has
+// Finish does what Run does at the end of the test, for a manager that outlives the test that
 // started it.
 func (m *Manager) Finish(t testing.TB) {
 	t.Helper()
@@ -135,16 +135,16 @@ func (m *Manager) Finish(t testing.TB) {
 	t.Logf("log of %s: %s", m.Name(), file)
 }
 
-// MustStop ends the process as a kubelet does. The test fails if it does not end by itself.
+// MustStop stops the process as a kubelet does. The test fails if it does not exit by itself.
 func (m *Manager) MustStop(t testing.TB) {
 	t.Helper()
-	// Cleanup functions run when the test's context has ended.
+	// Cleanup functions run after the test's context has ended.
 	if err := m.Stop(context.WithoutCancel(t.Context())); err != nil {
 		t.Error(err)
 	}
 }
 
-// MustTerminate tells a process that runs to end.
+// MustTerminate sends SIGTERM to a running process.
 func (m *Manager) MustTerminate(t testing.TB) {
 	t.Helper()
 	if err := m.Signal(syscall.SIGTERM); err != nil {
@@ -170,7 +170,7 @@ func (m *Manager) MustLog(t testing.TB) string {
 	return text
 }
 
-// MustExit waits until the process has ended by itself and returns its status.
+// MustExit waits until the process exits by itself, and returns its status.
 func (m *Manager) MustExit(t testing.TB, within time.Duration) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), within)

@@ -17,7 +17,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 )
 
-// conflicts counts updates of Deployments' status, and those of them that the API server refused as
+// conflicts counts updates of Deployments' status, and those that the API server refused as
 // conflicts.
 type conflicts struct{ updates, refused atomic.Int32 }
 
@@ -34,14 +34,14 @@ func (c *conflicts) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// TestSyncsSeeTheirOwnUpdates gives a shard so few Deployments that one is synced again as soon as
-// it has been. Then a cache that has not seen the last sync's update makes the next one a conflict.
-// Upstream's controller makes one of its own for each ReplicaSet: it updates the status where it
-// has made one, and again at the end of the same sync, from the same version.
+// TestSyncsSeeTheirOwnUpdates gives a shard so few Deployments that each is synced again at once. A
+// cache that has not seen the last sync's update then makes the next one a conflict. Upstream's
+// controller causes one conflict for each ReplicaSet: it updates the status when it creates one,
+// and again at the end of the same sync, from the same version.
 func TestSyncsSeeTheirOwnUpdates(t *testing.T) {
 	const (
 		scalings = 16
-		// A watch event may take longer than an update waits for it: the machine can be slow.
+		// On a slow machine a watch event may take longer than an update waits for it.
 		late = 3
 	)
 	deployments := []string{"a", "b"}
@@ -106,6 +106,6 @@ func TestSyncsSeeTheirOwnUpdates(t *testing.T) {
 	}
 	t.Logf("%d of %d updates were conflicts", seen.refused.Load(), seen.updates.Load())
 	if refused := seen.refused.Load(); int(refused) > len(deployments)+late {
-		t.Errorf("%d of %d updates of %d Deployments were conflicts, want hardly more than one for each ReplicaSet", refused, seen.updates.Load(), len(deployments))
+		t.Errorf("%d of %d updates of %d Deployments were conflicts, want little more than one for each ReplicaSet", refused, seen.updates.Load(), len(deployments))
 	}
 }

@@ -28,12 +28,12 @@ import (
 )
 
 var (
-	graphObjects = flag.Int("graph-objects", 5000, "ConfigMaps beside those that are deleted, in tests of the garbage collector's graph")
-	graphRuns    = flag.Int("graph-runs", 1, "how often each way of deleting is tried, in tests of the garbage collector's graph")
-	graphStock   = flag.Bool("graph-stock", false, "also say what a stock controller manager makes of the same, in tests of the garbage collector's graph")
+	graphObjects = flag.Int("graph-objects", 5000, "ConfigMaps besides those that are deleted, in tests of the garbage collector's graph")
+	graphRuns    = flag.Int("graph-runs", 1, "how often each deletion policy is tried, in tests of the garbage collector's graph")
+	graphStock   = flag.Bool("graph-stock", false, "also print the result of a stock controller manager, in tests of the garbage collector's graph")
 )
 
-// graphLimits have requests not be what takes the time.
+// graphLimits keep client-side rate limits from dominating the time.
 var graphLimits = []string{"--kube-api-qps=2000", "--kube-api-burst=4000"}
 
 const (
@@ -44,8 +44,8 @@ const (
 
 // TestNothingIsDecidedByAnIncompleteGraph deletes owners while no garbage collector runs, or one
 // that is about to end, and then starts a collector: one with empty caches, and one whose caches
-// were filled while the last one ran. Objects to be orphaned must be left, and owners that wait for
-// their dependents must go after them. With -graph-stock it prints the result with a stock
+// were filled while the last one ran. Objects to be orphaned must stay, and owners that wait for
+// their dependents must be deleted after them. With -graph-stock it prints the result of a stock
 // controller manager, which makes no such promise.
 func TestNothingIsDecidedByAnIncompleteGraph(t *testing.T) {
 	g := newGraph(t, *graphObjects)
@@ -69,18 +69,17 @@ func TestNothingIsDecidedByAnIncompleteGraph(t *testing.T) {
 	}
 }
 
-// collecting calls between while no garbage collector, or one that is about to end, runs; then one
+// collecting calls between while no garbage collector runs, or one that is about to end; then one
 // runs until stop.
 type collecting func(t *testing.T, between func()) (stop func())
 
-// startCold is what follows the death of a member without a standby.
+// startCold models the death of a member without a standby.
 func startCold(t *testing.T, between func()) (stop func()) {
 	between()
 	return start(t, newCollector(t, graphLimits...), collector(nil)).stop
 }
 
-// handOver is a planned handoff: the next owner has filled its caches beside the last one, which
-// has begun to work.
+// handOver models a planned handoff: the next owner fills its caches while the last one works.
 func handOver(t *testing.T, between func()) (stop func()) {
 	closes := &closing{done: make(chan struct{})}
 	last := start(t, newCollector(t), collector(closes))
@@ -105,7 +104,7 @@ func handOver(t *testing.T, between func()) (stop func()) {
 	return func() { cancel(); running.Wait() }
 }
 
-// startStock is what follows the death of a stock leader.
+// startStock models the death of a stock leader.
 func startStock(t *testing.T, between func()) (stop func()) {
 	between()
 	flags := append([]string{"--leader-elect=false", "--controllers=" + names.GarbageCollectorController}, graphLimits...)
@@ -120,10 +119,11 @@ func startStock(t *testing.T, between func()) (stop func()) {
 	}
 }
 
-// TestBusyCollectorReturns has a garbage collector orphan more than its limits let through in a
-// minute, and closes its fence: it must not work that off, request by request, before it returns.
+// TestBusyCollectorReturns makes a garbage collector orphan more than its limits let through in a
+// minute, and closes its fence. The collector must return without working that off, request by
+// request.
 func TestBusyCollectorReturns(t *testing.T) {
-	const bound = 20 * time.Second // of more than 45 s that the requests left would wait
+	const bound = 20 * time.Second // the requests left would wait more than 45 s
 	g := newGraph(t, 0)
 	closes := &closing{done: make(chan struct{})}
 	var busy running
@@ -152,7 +152,7 @@ func newCollector(t *testing.T, flags ...string) *controllers.Process {
 	return p
 }
 
-// collector is a garbage collector's shard; closes may be nil.
+// collector returns the spec of a garbage collector's shard; closes may be nil.
 func collector(closes *closing) controllers.Spec {
 	spec := controllers.Spec{Range: shard.Everything(), Controllers: []string{names.GarbageCollectorController}}
 	if closes != nil {
@@ -161,7 +161,7 @@ func collector(closes *closing) controllers.Spec {
 	return spec
 }
 
-// closing is a fence that lets nothing pass once it is closed.
+// closing is a fence that blocks everything once it is closed.
 type closing struct{ done chan struct{} }
 
 func (c *closing) close() { close(c.done) }
@@ -177,7 +177,7 @@ func (c *closing) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// graph is what a garbage collector has to deal with.
+// graph is a garbage collector's work.
 type graph struct {
 	*testing.T
 	client kubernetes.Interface
@@ -185,7 +185,7 @@ type graph struct {
 	round  int
 }
 
-// newGraph makes so many ConfigMaps that have no owner, in a namespace of their own.
+// newGraph creates this many ConfigMaps without owners, in a new namespace.
 func newGraph(t *testing.T, objects int) *graph {
 	config := plane.AdminConfig()
 	config.QPS = -1
@@ -207,7 +207,7 @@ func newGraph(t *testing.T, objects int) *graph {
 	return g
 }
 
-// orphans returns how many dependents of the last round refer to no owner any more.
+// orphans returns how many dependents of the last round have no owner left.
 func (g *graph) orphans(t *testing.T) int {
 	left, err := g.client.CoreV1().ConfigMaps(g.space).List(t.Context(), metav1.ListOptions{LabelSelector: fmt.Sprintf("round=round-%d", g.round)})
 	if err != nil {
@@ -222,8 +222,8 @@ func (g *graph) orphans(t *testing.T) int {
 	return orphans
 }
 
-// run has owners with dependents deleted between one garbage collector and the next. It returns
-// what has become of them that should not.
+// run deletes owners with dependents between one garbage collector and the next. It returns the
+// wrong results.
 func (g *graph) run(t *testing.T, policy metav1.DeletionPropagation, collect collecting) (faults []string) {
 	t.Helper()
 	ctx := t.Context()
@@ -269,16 +269,16 @@ func (g *graph) run(t *testing.T, policy metav1.DeletionPropagation, collect col
 	return g.checkOrder(t, label, began)
 }
 
-// checkOrphans wants all dependents to be there, and to refer to nobody: otherwise they are
-// collected, if they have not been yet.
+// checkOrphans requires that all dependents exist and have no owner reference, because with one
+// they would be collected later.
 func (g *graph) checkOrphans(t *testing.T) (faults []string) {
 	if got, want := g.orphans(t), graphOwners*graphDependents; got != want {
-		faults = append(faults, fmt.Sprintf("of %d dependents of owners that were deleted with orphaning %d are left and refer to nobody", want, got))
+		faults = append(faults, fmt.Sprintf("of %d dependents to be orphaned, %d are left without an owner", want, got))
 	}
 	return faults
 }
 
-// checkOrder wants all dependents to have gone, and each before its owner.
+// checkOrder requires that all dependents are gone, and each before its owner.
 func (g *graph) checkOrder(t *testing.T, label, began string) (faults []string) {
 	options := metav1.ListOptions{LabelSelector: "round=" + label, ResourceVersion: began, TimeoutSeconds: ptr.To(int64(patience.Seconds()))}
 	dependents, err := g.client.CoreV1().ConfigMaps(g.space).Watch(t.Context(), options)
@@ -299,7 +299,7 @@ func (g *graph) checkOrder(t *testing.T, label, began string) (faults []string) 
 	return faults
 }
 
-// each calls f for so many objects that a watch says have been deleted.
+// each calls f for n objects whose deletion a watch reports.
 func each[T runtime.Object](t *testing.T, w watch.Interface, n int, f func(T)) {
 	t.Helper()
 	defer w.Stop()
@@ -319,8 +319,8 @@ func each[T runtime.Object](t *testing.T, w watch.Interface, n int, f func(T)) {
 	t.Errorf("%d more deletions were expected", n)
 }
 
-// clear deletes what the test has left. A busy API server does not get through all of it in the time
-// that it gives a request, and says so in more than one way.
+// clear deletes the test's objects. A busy API server cannot delete them all within one request,
+// and says so in more than one way.
 func (g *graph) clear() {
 	ctx := context.WithoutCancel(g.Context())
 	var err error

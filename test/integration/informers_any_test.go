@@ -32,7 +32,7 @@ import (
 
 var docks = schema.GroupVersionResource{Group: "any.flotilla.dev", Version: "v1", Resource: "docks"}
 
-// Dock is a custom resource as its authors' types have it.
+// Dock is a custom resource with its authors' Go types.
 type Dock struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -65,7 +65,7 @@ func (l *DockList) DeepCopyObject() runtime.Object {
 	return &out
 }
 
-// typedDocks reads Docks by a scheme of their own, as the clients of custom resources do.
+// typedDocks reads Docks with a scheme of their own, as clients of custom resources do.
 func typedDocks(t testing.TB, config *rest.Config) cache.ListerWatcher {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -92,7 +92,7 @@ func typedDocks(t testing.TB, config *rest.Config) cache.ListerWatcher {
 	}
 }
 
-// anyTest is a process with two shards, each of which informs about Docks in all forms.
+// anyTest is a process with two shards, each with informers of Docks in all forms.
 type anyTest struct {
 	t      *testing.T
 	mode   informer.Mode
@@ -107,9 +107,9 @@ type anyTest struct {
 	namespaces [2][]string
 }
 
-// TestAnyResourceIsPartitioned: two shards inform about a custom resource, as dynamic objects, by
-// its metadata and as typed objects, on an API server that filters and on one that does not; before
-// it is defined, and after it is gone.
+// TestAnyResourceIsPartitioned has two shards with informers of a custom resource, as dynamic
+// objects, as metadata and as typed objects. It runs on an API server that filters and on one that
+// does not, before the resource is defined and after it is removed.
 func TestAnyResourceIsPartitioned(t *testing.T) {
 	stock, err := controlplane.Start(t.Context(), controlplane.Options{})
 	if err != nil {
@@ -141,7 +141,8 @@ func TestAnyResourceIsPartitioned(t *testing.T) {
 					a.fill()
 					a.compare("after it has come back")
 					a.refresh()
-					// One that comes now finds objects, and who filters by these.
+					// A late process finds objects, and knows whether the server filters from
+					// these.
 					late := a.another(p.AdminConfig())
 					late.compare("to one that comes late")
 					late.checkWho()
@@ -154,10 +155,10 @@ func TestAnyResourceIsPartitioned(t *testing.T) {
 
 func newAnyTest(t *testing.T, mode informer.Mode, config *rest.Config) *anyTest {
 	t.Helper()
-	w := newWorld(t, newRandom(t), config)
-	a := &anyTest{t: t, mode: mode, client: w.client, meta: w.metadata}
+	m := newMutator(t, newRandom(t), config)
+	a := &anyTest{t: t, mode: mode, client: m.client, meta: m.metadata}
 	a.prepare(config)
-	a.makeNamespaces(w)
+	a.makeNamespaces(m)
 	return a
 }
 
@@ -172,7 +173,7 @@ func (a *anyTest) another(config *rest.Config) *anyTest {
 	return b
 }
 
-// prepare makes the process's pool, two shards, and what they inform about.
+// prepare creates the process's pool, two shards, and their informers.
 func (a *anyTest) prepare(config *rest.Config) {
 	a.t.Helper()
 	t := a.t
@@ -196,7 +197,7 @@ func (a *anyTest) prepare(config *rest.Config) {
 	}
 }
 
-// ask has a shard inform about Docks, and fails the test if a handler is given another type.
+// ask gives a shard informers of Docks, and fails the test if a handler receives another type.
 func (a *anyTest) ask(f *informer.Factory, custom informer.Resource) {
 	objects, err := f.Dynamic(docks)
 	if err != nil {
@@ -235,26 +236,26 @@ func (a *anyTest) ask(f *informer.Factory, custom informer.Resource) {
 	}
 }
 
-// makeNamespaces makes three namespaces in each range.
-func (a *anyTest) makeNamespaces(w *world) {
+// makeNamespaces creates three namespaces in each range.
+func (a *anyTest) makeNamespaces(m *mutator) {
 	for half, f := range a.halves {
 		for len(a.namespaces[half]) < 3 {
-			if name := uuid(w.random); f.Range().ContainsNamespace(name) {
-				w.create(namespaceSubject, types.NamespacedName{Name: name})
+			if name := uuid(m.random); f.Range().ContainsNamespace(name) {
+				m.create(namespaceSubject, types.NamespacedName{Name: name})
 				a.namespaces[half] = append(a.namespaces[half], name)
 			}
 		}
 	}
 }
 
-// bounded returns a context for what must not take long.
+// bounded returns a context for steps that must not take long.
 func (a *anyTest) bounded() context.Context {
 	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
 	a.t.Cleanup(cancel)
 	return ctx
 }
 
-// beforeItIsDefined starts the shards: nothing waits for a resource that is not there.
+// beforeItIsDefined starts the shards: nothing waits for a resource that does not exist.
 func (a *anyTest) beforeItIsDefined() {
 	for _, f := range a.halves {
 		if err := f.Warm(a.bounded()); err != nil {
@@ -268,7 +269,7 @@ func (a *anyTest) beforeItIsDefined() {
 	a.refresh()
 }
 
-// refresh wants all caches to be found to be of the present.
+// refresh requires that all caches prove to be current.
 func (a *anyTest) refresh() {
 	a.t.Helper()
 	for _, f := range a.halves {
@@ -278,7 +279,7 @@ func (a *anyTest) refresh() {
 	}
 }
 
-// define defines Docks, and returns what takes the definition away.
+// define defines Docks, and returns a function that removes the definition.
 func (a *anyTest) define() (end func()) {
 	a.t.Helper()
 	definitions := a.client.Resource(crdsResource)
@@ -338,7 +339,7 @@ func (a *anyTest) fill() {
 	for _, namespaces := range a.namespaces {
 		for _, namespace := range namespaces {
 			for i := range 3 {
-				// The API server may not have told itself yet that a definition has come back.
+				// The API server may notice late that a definition has come back.
 				eventually(a.t, func() error {
 					_, err := a.client.Resource(docks).Namespace(namespace).List(a.t.Context(), metav1.ListOptions{})
 					return err
@@ -349,8 +350,8 @@ func (a *anyTest) fill() {
 	}
 }
 
-// compare waits until both shards' caches, in each form, are what the API server has, and wants no
-// object in both.
+// compare waits until both shards' caches, in each form, equal the API server's state, and requires
+// that no object is in both.
 func (a *anyTest) compare(what string) {
 	a.t.Helper()
 	for form, informers := range a.forms {
@@ -383,7 +384,8 @@ func (a *anyTest) compare(what string) {
 	}
 }
 
-// checkWho wants the right one to filter: each shard watches by itself, or both read together.
+// checkWho requires that the right side filters: each shard has its own watches, or both share
+// them.
 func (a *anyTest) checkWho() {
 	a.t.Helper()
 	watches := len(a.forms)
@@ -401,7 +403,7 @@ func (a *anyTest) checkWho() {
 	})
 }
 
-// catchUp writes, and wants the caches to have the write as soon as CatchUp returns.
+// catchUp writes, and requires that the caches have the write as soon as CatchUp returns.
 func (a *anyTest) catchUp() {
 	a.t.Helper()
 	for i := range 30 {
@@ -421,18 +423,18 @@ func (a *anyTest) catchUp() {
 		}
 	}
 	if got := a.halves[0].Weights()[a.namespaces[0][0]]; got == 0 || got > 5 {
-		a.t.Errorf("a namespace with up to 5 objects, cached in three forms, weighs %d", got)
+		a.t.Errorf("a namespace with up to 5 objects, cached in three forms, has the weight %d", got)
 	}
 }
 
-// afterItIsGone wants the caches to be empty, and nobody to wait.
+// afterItIsGone requires that the caches are empty, and that nothing waits.
 func (a *anyTest) afterItIsGone() {
 	a.t.Helper()
 	for form, informers := range a.forms {
 		for _, i := range informers {
 			eventually(a.t, func() error {
 				if left := i.GetStore().ListKeys(); len(left) != 0 {
-					return fmt.Errorf("%s: %v are left after their resource", form, left)
+					return fmt.Errorf("%s: %v are left after their resource was removed", form, left)
 				}
 				return nil
 			})

@@ -28,7 +28,7 @@ type shardCaches struct {
 	read    map[schema.GroupVersionResource]*readBy
 }
 
-// holds returns a filter by the API server's own hash.
+// holds returns a filter that uses the API server's own hash.
 func (c *shardCaches) holds(s subject) func(metav1.Object) bool {
 	start, end, _ := strings.Cut(c.within.String(), "-")
 	return func(o metav1.Object) bool {
@@ -64,7 +64,7 @@ func (c *shardCaches) synced() error {
 	return nil
 }
 
-// process is what one process has of informers, with shards that cover everything.
+// process is one process's informers, with shards that cover everything.
 type process struct {
 	name   string
 	wire   *wire
@@ -115,10 +115,10 @@ func scopeOfCustom(gvr schema.GroupVersionResource) (bool, error) {
 	return false, fmt.Errorf("no such resource: %v", gvr)
 }
 
-// check compares the caches of all shards with what there is.
+// check compares the caches of all shards with the wanted content.
 func (p *process) check(s subject, want content) (fault, difference error) {
 	if p.shards[0].read[s.gvr] == nil {
-		return nil, nil // not asked for yet
+		return nil, nil // not requested yet
 	}
 	for _, c := range p.stopped {
 		for _, r := range c.read[s.gvr].replicas {
@@ -189,8 +189,8 @@ func (p *process) stop(i int) {
 	p.stopped = append(p.stopped, c)
 }
 
-// checkShared fails unless the shards share the informers that they should, and each watches what
-// it does not share itself, or all together where the server does not filter.
+// checkShared fails unless the shards share the right informers. Each must watch what it does not
+// share itself, or all together if the server does not filter.
 func (p *process) checkShared(t testing.TB, filter informer.Mode) {
 	t.Helper()
 	shared := map[schema.GroupVersionResource]bool{}
@@ -217,7 +217,7 @@ func (p *process) checkShared(t testing.TB, filter informer.Mode) {
 	}
 }
 
-// checkMode fails unless the server filtered, or did not.
+// checkMode fails unless the server filtered, or did not, as wanted.
 func (p *process) checkMode(t testing.TB, want informer.Mode) {
 	t.Helper()
 	if len(p.shards)+len(p.stopped) == 1 {
@@ -230,12 +230,12 @@ func (p *process) checkMode(t testing.TB, want informer.Mode) {
 		}
 	}
 	if got := p.pool.Discarded(); got > 0 && want == informer.ServerSide {
-		t.Errorf("%s: discarded %d objects though the filter is at the server", p.name, got)
+		t.Errorf("%s: discarded %d objects although the server filters", p.name, got)
 	}
 }
 
-// randomRanges cuts the keyspace into so many ranges. Bounds are where they hurt: half
-// of them on or beside the hash of a name that is in use, all of them if exact.
+// randomRanges cuts the keyspace into this many ranges. Half of the bounds are on or beside the
+// hash of a name in use, where mistakes show; all of them if exact.
 func randomRanges(r *rand.Rand, n int, names []string, exact bool) []shard.Range {
 	bounds := map[uint64]bool{}
 	for len(bounds) < n-1 {

@@ -17,13 +17,13 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// The API server's counters of its part of the work, for config maps.
+// The API server's counters of filtered watches and events, for ConfigMaps.
 const (
 	watchesOfShards = `apiserver_watch_shards_total{group="",resource="configmaps"}`
 	eventsFiltered  = `apiserver_watch_filtered_events_total{group="",resource="configmaps"}`
 )
 
-// metric returns one metric of the API server, 0 if it is not there.
+// metric returns one metric of the API server, or 0 if it does not exist.
 func metric(t testing.TB, config *rest.Config, name string) int {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(config)
@@ -48,8 +48,8 @@ func metric(t testing.TB, config *rest.Config, name string) int {
 	return 0
 }
 
-// settledMetric returns a metric once it stands still: the API server notices the end
-// of a watch later than who ended it.
+// settledMetric returns a metric once it stops changing: the API server notices the end of a watch
+// later than the client.
 func settledMetric(t testing.TB, config *rest.Config, name string) int {
 	t.Helper()
 	last, same := metric(t, config, name), 0
@@ -61,15 +61,15 @@ func settledMetric(t testing.TB, config *rest.Config, name string) int {
 			last, same = n, 0
 		}
 		if same < 10 {
-			return fmt.Errorf("%s does not stand still at %d", name, n)
+			return fmt.Errorf("%s still changes, at %d", name, n)
 		}
 		return nil
 	})
 	return last
 }
 
-// awaitCount waits until a count of what has been dropped, two of three events for each object that
-// was created, is as wanted and stands still. It is over at once when there are too many.
+// awaitCount waits until a count of dropped events reaches want and stops changing. Two of three
+// events for each created object are dropped. It fails at once if there are too many.
 func awaitCount(t *testing.T, what string, want int, count func() int) {
 	t.Helper()
 	same := 0
@@ -88,11 +88,11 @@ func awaitCount(t *testing.T, what string, want int, count func() int) {
 	})
 }
 
-// filterTest is three shards of equal ranges that read config maps, and a world of
-// empty namespaces.
+// filterTest is three shards of equal ranges that read ConfigMaps, and a mutator with empty
+// namespaces.
 type filterTest struct {
 	*process
-	world      *world
+	mutator    *mutator
 	namespaces []string
 	config     *rest.Config
 }
@@ -100,14 +100,14 @@ type filterTest struct {
 func startFilterTest(t *testing.T, w *wire, random *rand.Rand, namespaces int) *filterTest {
 	t.Helper()
 	f := &filterTest{config: plane.AdminConfig()}
-	f.world = newWorld(t, random, f.config)
+	f.mutator = newMutator(t, random, f.config)
 	var names []types.NamespacedName
 	for range namespaces {
 		name := uuid(random)
 		f.namespaces = append(f.namespaces, name)
 		names = append(names, types.NamespacedName{Name: name})
 	}
-	f.world.create(namespaceSubject, names...)
+	f.mutator.create(namespaceSubject, names...)
 	ranges, err := shard.EqualRanges(3)
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func startFilterTest(t *testing.T, w *wire, random *rand.Rand, namespaces int) *
 	return f
 }
 
-// fill creates config maps while the shards watch.
+// fill creates ConfigMaps while the shards watch.
 func (f *filterTest) fill(t *testing.T, each int) (created int) {
 	t.Helper()
 	var names []types.NamespacedName
@@ -126,7 +126,7 @@ func (f *filterTest) fill(t *testing.T, each int) (created int) {
 			names = append(names, types.NamespacedName{Namespace: namespace, Name: fmt.Sprintf("c-%d", i)})
 		}
 	}
-	f.world.create(configMapSubject, names...)
+	f.mutator.create(configMapSubject, names...)
 	f.compare(t)
 	return len(names)
 }
@@ -134,7 +134,7 @@ func (f *filterTest) fill(t *testing.T, each int) (created int) {
 func (f *filterTest) compare(t *testing.T) {
 	t.Helper()
 	eventually(t, func() error {
-		want, err := live(t.Context(), f.world.metadata, configMapsResource)
+		want, err := live(t.Context(), f.mutator.metadata, configMapsResource)
 		if err != nil {
 			return err
 		}
@@ -146,20 +146,20 @@ func (f *filterTest) compare(t *testing.T) {
 	})
 }
 
-// TestServerFilters shows that a server with the feature sends each shard its part and
-// nothing else, and that equal ranges of evenly spread namespaces are equal parts.
+// TestServerFilters shows that a server with the feature sends each shard only its part, and that
+// equal ranges of evenly spread namespaces are equal parts.
 func TestServerFilters(t *testing.T) {
 	before := settledMetric(t, plane.AdminConfig(), watchesOfShards)
-	// The bounds below are three and a half standard deviations wide: one run in a
-	// thousand would miss them with names that are new each time.
+	// The bounds below are three and a half standard deviations wide. With new names each time, one
+	// run in a thousand would exceed them.
 	f := startFilterTest(t, newWire(), rand.New(rand.NewPCG(1, 0)), 300)
 	if got := settledMetric(t, f.config, watchesOfShards) - before; got != 3 {
 		t.Errorf("API server counts %d watches of shards, want 3", got)
 	}
 	filtered := settledMetric(t, f.config, eventsFiltered)
 	created := f.fill(t, 3)
-	// When all caches are right, a watch may not have come to those last events that are for the
-	// others yet.
+	// When all caches are right, a watch may not have reached the last events, which are for the
+	// others.
 	awaitCount(t, "events that the API server filtered", 2*created, func() int { return metric(t, f.config, eventsFiltered) - filtered })
 	f.checkMode(t, informer.ServerSide)
 	for _, c := range f.shards {
@@ -173,7 +173,7 @@ func TestServerFilters(t *testing.T) {
 	for len(f.shards) > 0 {
 		f.stop(0)
 	}
-	// This version of the API server takes each watch off twice when it ends.
+	// This version of the API server decrements each watch twice when it ends.
 	eventually(t, func() error {
 		if got := metric(t, f.config, watchesOfShards); got > before {
 			return fmt.Errorf("API server counts %d watches of shards after their end, and %d before", got, before)
@@ -182,18 +182,18 @@ func TestServerFilters(t *testing.T) {
 	})
 }
 
-// TestServersOfTwoMinds has lists answered by a server with the feature and watches by
-// one without, as an upgrade behind a load balancer has.
+// TestServersOfTwoMinds has a server with the feature answer lists and one without answer watches,
+// as in an upgrade behind a load balancer.
 func TestServersOfTwoMinds(t *testing.T) {
 	w := newWire()
 	w.forget = true
 	f := startFilterTest(t, w, newRandom(t), 10)
 	discarded := f.pool.Discarded()
 	created := f.fill(t, 5)
-	// When all caches are right, a shard may not have come to those last events that are for the
-	// others yet.
+	// When all caches are right, a shard may not have reached the last events, which are for the
+	// others.
 	awaitCount(t, "events discarded", 2*created, func() int { return int(f.pool.Discarded() - discarded) })
 	if got := f.pool.Modes()[configMapsResource]; got != informer.ServerSide {
-		t.Errorf("filter is said to be at the %s; this test wants it to be wrong", got)
+		t.Errorf("the filter is reported at the %s; this test requires a wrong report", got)
 	}
 }

@@ -22,7 +22,7 @@ import (
 )
 
 // joinGroup starts informers of everything in the process, as a group of cluster-scoped controllers
-// has them.
+// has.
 func (p *process) joinGroup(t testing.TB, read []subject) *shardCaches {
 	t.Helper()
 	return p.join(t, shard.Everything(), read)
@@ -40,7 +40,7 @@ func (p *process) join(t testing.TB, r shard.Range, read []subject) *shardCaches
 	return c
 }
 
-// checkFollows waits until each resource has so many watches and followers.
+// checkFollows waits until each resource has this many watches and followers.
 func (p *process) checkFollows(t testing.TB, read []subject, watches, follow int) {
 	t.Helper()
 	for _, s := range read {
@@ -56,17 +56,17 @@ func (p *process) checkFollows(t testing.TB, read []subject, watches, follow int
 	}
 }
 
-// TestRangesFollowAGroup has a group come to a process with ranges, leave it and come back, while
+// TestRangesFollowAGroup lets a group join a process with ranges, leave it and come back, while
 // objects of all kinds change and watches are cut or expire.
 func TestRangesFollowAGroup(t *testing.T) {
 	random := newRandom(t)
 	defineCustomResources(t, plane.AdminConfig())
-	w := newWorld(t, random, plane.AdminConfig())
-	w.populate(12)
-	c := &comparison{t: t, random: random, world: w, unfiltered: startUnfiltered(t, plane.AdminConfig())}
+	m := newMutator(t, random, plane.AdminConfig())
+	m.populate(12)
+	c := &comparison{t: t, random: random, mutator: m, unfiltered: startUnfiltered(t, plane.AdminConfig())}
 	p := startProcess(t, "process", plane.AdminConfig(), nil, nil)
 	group := p.joinGroup(t, subjects)
-	for _, r := range randomRanges(random, 4, w.names, true) {
+	for _, r := range randomRanges(random, 4, m.names, true) {
 		p.shards = append(p.shards, p.join(t, r, subjects))
 	}
 	c.processes = []*process{p}
@@ -81,7 +81,7 @@ func TestRangesFollowAGroup(t *testing.T) {
 		left := make(chan struct{})
 		go func() { defer close(left); group.factory.Shutdown() }()
 		for range 100 {
-			w.change()
+			m.change()
 		}
 		<-left
 		c.compare("after the group has left")
@@ -89,7 +89,7 @@ func TestRangesFollowAGroup(t *testing.T) {
 		c.changeAndCut()
 		group = p.joinGroup(t, subjects)
 		for range 100 {
-			w.change()
+			m.change()
 		}
 		c.compare("after the group has come back")
 		p.checkFollows(t, subjects, 1, 4)
@@ -102,7 +102,7 @@ func TestRangesFollowAGroup(t *testing.T) {
 
 var podSubject = subject{gvr: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, kind: "Pod", namespaced: true}
 
-// podWriter creates, changes and deletes pods, and waits for nobody.
+// podWriter creates, changes and deletes pods without waiting.
 type podWriter struct {
 	t      testing.TB
 	client kubernetes.Interface
@@ -138,7 +138,7 @@ func newPodWriter(t testing.TB) *podWriter {
 	return w
 }
 
-// write creates a pod, and changes or deletes some that it has created before.
+// write creates a pod, and changes or deletes some earlier ones.
 func (w *podWriter) write() (namespace, name string) {
 	w.t.Helper()
 	namespace, name = w.spaces[w.n%len(w.spaces)], fmt.Sprintf("p-%d", w.n)
@@ -185,7 +185,7 @@ func podWatches(t testing.TB, client kubernetes.Interface) int {
 }
 
 // TestOneWatchOfPods counts the watches that the API server serves while a group with all pods
-// leaves and comes back, and pods are written all the time.
+// leaves and comes back, during constant writes of pods.
 func TestOneWatchOfPods(t *testing.T) {
 	writer := newPodWriter(t)
 	others := podWatches(t, writer.client)
@@ -223,7 +223,7 @@ func TestOneWatchOfPods(t *testing.T) {
 	}
 	check("at first", 1, 4)
 	if modes := p.pool.Modes(); len(modes) != 0 {
-		t.Errorf("followers have asked who filters: %v", modes)
+		t.Errorf("followers have probed who filters: %v", modes)
 	}
 	for range 3 {
 		for range 20 {
@@ -245,8 +245,8 @@ func TestOneWatchOfPods(t *testing.T) {
 }
 
 // TestFollowersSeeWhatWasWrittenBefore starts ranges next to a group whose cache was filled long
-// ago, and whose watch is cut and delayed half of the time: what was written before a range started
-// is in its cache when that is full.
+// ago, and whose watch is cut and delayed half of the time. A range's cache, once full, must have
+// what was written before the range started.
 func TestFollowersSeeWhatWasWrittenBefore(t *testing.T) {
 	writer := newPodWriter(t)
 	random := newRandom(t)
@@ -287,7 +287,7 @@ func TestFollowersSeeWhatWasWrittenBefore(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := i.Lister().ByNamespace(namespace).Get(name); err != nil {
-				t.Errorf("a range that began after %s/%s was written is full without it: %v", namespace, name, err)
+				t.Errorf("a range that started after %s/%s was written has synced without it: %v", namespace, name, err)
 			}
 			followed += p.pool.Followed()[podSubject.gvr]
 			f.Shutdown()

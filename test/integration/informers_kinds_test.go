@@ -18,8 +18,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// servedKind is a resource that the API server serves for watching and that client-go's
-// factory has an informer for.
+// servedKind is a resource that the API server serves for watching and for which client-go's
+// factory has an informer.
 type servedKind struct {
 	gvr        schema.GroupVersionResource
 	gvk        schema.GroupVersionKind
@@ -52,9 +52,9 @@ func servedKinds(t *testing.T, client kubernetes.Interface) []servedKind {
 	return kinds
 }
 
-// TestEveryKindIsServed holds the factory's table of kinds, which is read off
-// client-go's clientset, against the API server's: each kind that has an informer in
-// client-go has one here, of the right scope, and two shards partition its objects.
+// TestEveryKindIsServed compares the factory's table of kinds, which comes from client-go's
+// clientset, with the API server's. Each kind with an informer in client-go must have one here, of
+// the right scope, and two shards must partition its objects.
 func TestEveryKindIsServed(t *testing.T) {
 	client, err := kubernetes.NewForConfig(plane.AdminConfig())
 	if err != nil {
@@ -93,8 +93,8 @@ func TestEveryKindIsServed(t *testing.T) {
 	}
 }
 
-// checkInformerFor fails unless both ways to the informer lead to the same one, and it
-// is shared if all shards see the same objects.
+// checkInformerFor fails unless both ways to the informer return the same one, and it is shared if
+// all shards see the same objects.
 func checkInformerFor(t *testing.T, pool *informer.Pool, f *informer.Factory, k servedKind) {
 	t.Helper()
 	i, err := f.ForResource(k.gvr)
@@ -113,8 +113,8 @@ func checkInformerFor(t *testing.T, pool *informer.Pool, f *informer.Factory, k 
 	}
 }
 
-// compare returns an error unless the two factories' informers have all of what is
-// wanted, both the same or each its part.
+// compare returns an error unless the two factories' informers have all wanted objects: either both
+// the same, or each its part.
 func (k servedKind) compare(t *testing.T, want content, factories ...*informer.Factory) error {
 	union, sum := content{}, 0
 	for _, f := range factories {

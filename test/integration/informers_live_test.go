@@ -19,11 +19,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// patience is for what takes seconds on an idle machine. Informers that have met faults back off
-// for up to a minute.
+// patience limits steps that take seconds on an idle machine. After faults, informers back off for
+// up to a minute.
 const patience = 3 * time.Minute
 
-// eventually waits until check returns nil, and fails with its last error.
+// eventually waits until check returns nil, and otherwise fails with its last error.
 func eventually(t testing.TB, check func() error) {
 	t.Helper()
 	last := errors.New("not checked")
@@ -75,7 +75,7 @@ func startUnfiltered(t testing.TB, config *rest.Config) unfiltered {
 	return all
 }
 
-// live returns what the API server has of a resource.
+// live returns the API server's content of a resource.
 func live(ctx context.Context, client metadata.Interface, gvr schema.GroupVersionResource) (content, error) {
 	list, err := client.Resource(gvr).List(ctx, metav1.ListOptions{})
 	if err != nil {

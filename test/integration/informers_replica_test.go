@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// content is what a cache holds: object keys and versions.
+// content is a cache's content: object keys and versions.
 type content map[string]string
 
 func contentOf(objects []any) content {
@@ -47,15 +47,15 @@ func (c content) diff(got content) error {
 	return nil
 }
 
-// replica is a handler that keeps a copy of the cache by what it is told alone.
+// replica is a handler that keeps a copy of the cache from its notifications alone.
 type replica struct {
-	// belongs tells which objects it may be told of.
+	// belongs reports whether it may be notified of an object.
 	belongs func(metav1.Object) bool
 
 	mu      sync.Mutex
 	objects content
 	faults  []string
-	// over is whether the shard has been shut down.
+	// over is set once the shard has been shut down.
 	over bool
 }
 
@@ -63,8 +63,7 @@ func newReplica(belongs func(metav1.Object) bool) *replica {
 	return &replica{belongs: belongs, objects: content{}}
 }
 
-// told checks one notification: what it says was known before, "" for nothing, and
-// what is known after.
+// told checks one notification: the version known before, "" for none, and the version after.
 func (r *replica) told(call string, o metav1.Object, before, after string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,7 +95,7 @@ func (r *replica) OnUpdate(old, obj any) {
 // OnDelete implements cache.ResourceEventHandler. The last state need not be known.
 func (r *replica) OnDelete(obj any) { r.told("delete", accessor(obj), version(accessor(obj)), "") }
 
-// check compares the replica with the cache; faults are for good.
+// check compares the replica with the cache. A fault is permanent.
 func (r *replica) check(want content) (fault, difference error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,7 +108,7 @@ func (r *replica) check(want content) (fault, difference error) {
 	return nil, want.diff(r.objects)
 }
 
-// readBy is one informer and the replicas of what it says.
+// readBy is one informer and the replicas of its notifications.
 type readBy struct {
 	subject
 	informer cache.SharedIndexInformer
@@ -126,7 +125,7 @@ func (b *readBy) addReplica(t testing.TB) {
 	b.replicas = append(b.replicas, r)
 }
 
-// check returns the cache's content. Faults are for good; a difference may go.
+// check returns the cache's content. A fault is permanent; a difference may go away.
 func (b *readBy) check() (got content, fault, difference error) {
 	if !b.informer.HasSynced() {
 		return nil, nil, fmt.Errorf("%s have not been listed yet", b.gvr.Resource)

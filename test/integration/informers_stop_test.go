@@ -7,8 +7,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestInformersLeaveNoGoroutines starts and stops three shards again and again, at rest
-// and in the middle of their first lists.
+// TestInformersLeaveNoGoroutines starts and stops three shards again and again, at rest and in the
+// middle of their first lists.
 func TestInformersLeaveNoGoroutines(t *testing.T) {
 	ranges, err := shard.EqualRanges(3)
 	if err != nil {

@@ -19,12 +19,12 @@ import (
 type subject struct {
 	gvr  schema.GroupVersionResource
 	kind string
-	// namespaced is false for cluster-scoped kinds, of which each shard sees all, but
-	// for Namespaces.
+	// namespaced is false for cluster-scoped kinds. Every shard sees all objects of those, except
+	// of Namespaces.
 	namespaced bool
-	// custom resources are read by their metadata.
+	// custom resources are read as metadata.
 	custom bool
-	// with are the fields that an object must have besides its metadata.
+	// with are the fields that an object needs besides its metadata.
 	with map[string]any
 }
 
@@ -67,7 +67,7 @@ var (
 
 func (s subject) isNamespace() bool { return s.gvr == namespacesResource }
 
-// partitioned tells kinds of which each shard has a part from those that all see.
+// partitioned reports whether each shard has a part of the kind, rather than all of it.
 func (s subject) partitioned() bool { return s.namespaced || s.isNamespace() }
 
 // object returns a new object of the kind.
@@ -86,8 +86,7 @@ func (s subject) object(name types.NamespacedName) *unstructured.Unstructured {
 	return object
 }
 
-// defineCustomResources makes the custom resources among the subjects, until the test
-// ends.
+// defineCustomResources defines the custom resources among the subjects until the test ends.
 func defineCustomResources(t testing.TB, config *rest.Config) {
 	t.Helper()
 	client, err := dynamic.NewForConfig(config)

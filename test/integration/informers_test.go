@@ -19,7 +19,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
-var seedFlag = flag.Uint64("seed", 0, "seed of the property tests; 0 takes a new one each time")
+var seedFlag = flag.Uint64("seed", 0, "seed of the property tests; 0 for a new one each time")
 
 // newRandom returns a source of random numbers and logs its seed.
 func newRandom(t testing.TB) *rand.Rand {
@@ -32,10 +32,9 @@ func newRandom(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// TestShardsPartitionTheCluster holds the caches of shards against the unfiltered ones
-// and the API server, while objects change and watches break: on an API server that
-// filters and on one that sends everything to everyone, with streaming lists and
-// without.
+// TestShardsPartitionTheCluster compares the shards' caches with unfiltered ones and with the API
+// server, while objects change and watches break. It runs on an API server that filters and on one
+// that does not, with streaming lists and without.
 func TestShardsPartitionTheCluster(t *testing.T) {
 	stock, err := controlplane.Start(t.Context(), controlplane.Options{})
 	if err != nil {
@@ -46,7 +45,7 @@ func TestShardsPartitionTheCluster(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// From now on it has forgotten what happened at first.
+	// After a restart it has forgotten earlier events.
 	if err := errors.Join(stock.StopAPIServer(), stock.StartAPIServer(t.Context())); err != nil {
 		t.Fatal(err)
 	}
@@ -70,9 +69,9 @@ func TestShardsPartitionTheCluster(t *testing.T) {
 // partition makes changes of all sorts and compares after each.
 func partition(t *testing.T, config *rest.Config, mode informer.Mode) {
 	random := newRandom(t)
-	w := newWorld(t, random, config)
-	w.populate(20)
-	c := &comparison{t: t, random: random, world: w, unfiltered: startUnfiltered(t, config)}
+	m := newMutator(t, random, config)
+	m.populate(20)
+	c := &comparison{t: t, random: random, mutator: m, unfiltered: startUnfiltered(t, config)}
 	c.startProcesses(config)
 	c.compare("at first")
 	if mode == informer.ServerSide {
@@ -80,14 +79,15 @@ func partition(t *testing.T, config *rest.Config, mode informer.Mode) {
 	}
 	c.changeAndCut()
 	if mode == informer.ClientSide {
-		c.checkShared(mode) // Shards that began one after the other have come together with what has happened.
+		c.checkShared(mode) // By then shards that started at different times share their informers.
 	}
 	c.askForMore()
 	c.compare("after changes and cut watches")
 	c.changeUnseen()
 	c.compare("after new lists")
 	for _, p := range c.processes {
-		// changeUnseen waited for these; the others had said nothing yet and were listed for again.
+		// changeUnseen waited for these; the other watches had sent nothing yet, so their informers
+		// listed again.
 		if p.wire.refusals() < len(subjects)/2 {
 			t.Errorf("%s: %d watches were told to list again, want one of most resources at least", p.name, p.wire.refusals())
 		}
@@ -98,14 +98,14 @@ func partition(t *testing.T, config *rest.Config, mode informer.Mode) {
 		p.checkMode(t, mode)
 	}
 	c.stopAll()
-	t.Logf("%d writes", w.writes)
+	t.Logf("%d writes", m.writes)
 }
 
-// comparison is several processes, each with a plan of its own, that watch one world.
+// comparison is several processes, each with its own plan, that watch one mutator's objects.
 type comparison struct {
 	t          *testing.T
 	random     *rand.Rand
-	world      *world
+	mutator    *mutator
 	unfiltered unfiltered
 	processes  []*process
 }
@@ -113,7 +113,7 @@ type comparison struct {
 // changeAndCut cuts watches while objects change.
 func (c *comparison) changeAndCut() {
 	for range 150 {
-		c.world.change()
+		c.mutator.change()
 		if c.random.IntN(10) == 0 {
 			c.processes[c.random.IntN(len(c.processes))].wire.cut(c.random, 0.2)
 		}
@@ -133,14 +133,14 @@ func (c *comparison) askForMore() {
 	}
 }
 
-// changeUnseen changes objects while there are no watches, and has each process learn
-// in another way that it has to list again.
+// changeUnseen changes objects while there are no watches, and makes each process learn in another
+// way that it must list again.
 func (c *comparison) changeUnseen() {
-	// A watch that ends before its informer has heard anything is followed by a list, not by a
-	// watch that could be too late. What is on its way when hold ends it is lost: so all but two,
-	// and half of them are enough below.
+	// If a watch ends before its informer has received anything, a list follows, and not a watch
+	// that could be too late. hold drops events in transit, so wait for all but two; half of them
+	// are enough below.
 	eventually(c.t, func() error {
-		c.world.change()
+		c.mutator.change()
 		for _, p := range c.processes {
 			if n := p.wire.talking(); n < len(subjects)-2 {
 				return fmt.Errorf("%s: %d watches have said something", p.name, n)
@@ -152,7 +152,7 @@ func (c *comparison) changeUnseen() {
 		p.wire.hold()
 	}
 	for range 150 {
-		c.world.change()
+		c.mutator.change()
 	}
 	eventually(c.t, func() error {
 		for _, p := range c.processes {
@@ -167,7 +167,7 @@ func (c *comparison) changeUnseen() {
 		p.wire.release(expiry(first+i) % expiries)
 	}
 	for range 50 {
-		c.world.change()
+		c.mutator.change()
 	}
 }
 
@@ -179,7 +179,7 @@ func (c *comparison) stopSome() {
 		}
 	}
 	for range 50 {
-		c.world.change()
+		c.mutator.change()
 	}
 }
 
@@ -200,18 +200,18 @@ func (c *comparison) stopAll() {
 	}
 }
 
-// lateSubject is what no shard asks for at first.
+// lateSubject is the one that no shard requests at first.
 var lateSubject = subjects[1]
 
-// startProcesses starts the processes. The bounds of the first one's plan are all hashes
-// of namespaces.
+// startProcesses starts the processes. The bounds of the first one's plan are all hashes of
+// namespaces.
 func (c *comparison) startProcesses(config *rest.Config) {
 	for i := range 4 {
 		n := 9
 		if i > 0 {
 			n = 1 + c.random.IntN(9)
 		}
-		ranges := randomRanges(c.random, n, c.world.names, i == 0)
+		ranges := randomRanges(c.random, n, c.mutator.names, i == 0)
 		c.t.Logf("Process %d: %v", i, ranges)
 		config := rest.CopyConfig(config)
 		if i%2 == 0 {
@@ -223,14 +223,14 @@ func (c *comparison) startProcesses(config *rest.Config) {
 	}
 }
 
-// compare waits until all caches are what the API server has.
+// compare waits until all caches equal the API server's state.
 func (c *comparison) compare(what string) {
 	t := c.t
 	t.Helper()
 	began := time.Now()
 	for _, s := range subjects {
 		eventually(t, func() error {
-			want, err := live(t.Context(), c.world.metadata, s.gvr)
+			want, err := live(t.Context(), c.mutator.metadata, s.gvr)
 			if err != nil {
 				return err
 			}

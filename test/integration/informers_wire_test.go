@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// expiry is how a watch learns that the events it asks for are gone.
+// expiry is how a watch learns that the events it requests are gone.
 type expiry int
 
 const (
@@ -27,8 +27,8 @@ const (
 	goneEvent
 	// goneTwice is goneStatus for the watch and for the list that follows it.
 	goneTwice
-	// tooOld passes the request on with resource version 1. An API server that was
-	// restarted answers itself that this is too old; another one tells all there was.
+	// tooOld forwards the request with resource version 1. A restarted API server answers that this
+	// is too old; another one sends the whole history.
 	tooOld
 
 	expiries
@@ -38,16 +38,15 @@ const (
 type wire struct {
 	mu      sync.Mutex
 	streams []*stream
-	// held is not nil while watches wait, and closed when they may go on; then
-	// expiry is what they get.
+	// held is not nil while watches wait, and is closed to let them continue. They then get expiry.
 	held   chan struct{}
 	expiry expiry
-	// gone counts requests to be answered with 410, by path; inHold is how many watches
-	// wait, and refused how many have been told that they are too late.
+	// gone counts requests to be answered with 410, by path. inHold is how many watches wait,
+	// refused how many were told that they are too late.
 	gone    map[string]int
 	inHold  int
 	refused int
-	// forget takes shardSelector off watches, as a server without the feature does.
+	// forget removes shardSelector from watches, as a server without the feature does.
 	forget bool
 }
 
@@ -75,7 +74,7 @@ func (e end) RoundTrip(request *http.Request) (*http.Response, error) {
 		return e.next.RoundTrip(request)
 	}
 	held, forget := e.state()
-	// A streaming list is not held: it would be old, not gone.
+	// A streaming list is not held, because it cannot be too late.
 	if held != nil && query.Get("sendInitialEvents") != "true" {
 		e.waits(1)
 		select {
@@ -138,7 +137,7 @@ func (w *wire) waiting() int {
 	return w.inHold
 }
 
-// talking returns how many open watches have said something.
+// talking returns how many open watches have received something.
 func (w *wire) talking() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,15 +150,15 @@ func (w *wire) talking() int {
 	return n
 }
 
-// refusals returns how many watches have been told that they are too late.
+// refusals returns how many watches were told that they are too late.
 func (w *wire) refusals() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.refused
 }
 
-// takeGone reports whether a request that names a version is to be told that it has
-// expired. Those that take any version, such as probes, are left alone.
+// takeGone reports whether to answer a request that names a version with "expired". Requests for
+// any version, such as probes, pass.
 func (w *wire) takeGone(u *url.URL, query url.Values) bool {
 	if version := query.Get("resourceVersion"); version == "" || version == "0" {
 		return false
@@ -173,7 +172,7 @@ func (w *wire) takeGone(u *url.URL, query url.Values) bool {
 	return true
 }
 
-// gone is the API server's answer to a request for a version that has expired.
+// gone is the API server's answer to a request for an expired version.
 func gone(request *http.Request, event bool) *http.Response {
 	status := apierrors.NewResourceExpired("too old resource version").Status()
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
@@ -216,9 +215,8 @@ func (w *wire) watches(resource string) int {
 	return n
 }
 
-// cut ends each open watch that has said something with the given probability. One
-// that has said nothing would be taken for a fault of the server, which informers
-// meet by backing off for longer and longer.
+// cut ends each open watch that has received something with the given probability. If it had
+// received nothing, the informer would assume a fault of the server and back off longer and longer.
 func (w *wire) cut(random *rand.Rand, probability float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -231,7 +229,7 @@ func (w *wire) cut(random *rand.Rand, probability float64) {
 	})
 }
 
-// breaks are the errors of a connection that ends, in good order or not.
+// breaks are the errors of a connection that ends, cleanly or not.
 var breaks = []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET}
 
 // hold ends all watches; new ones wait until release.
@@ -245,7 +243,7 @@ func (w *wire) hold() {
 	w.streams = nil
 }
 
-// release lets the watches go that wait, and tells them that they are too late.
+// release lets waiting watches continue, and tells them that they are too late.
 func (w *wire) release(how expiry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -291,7 +289,7 @@ func (s *stream) silent() bool {
 	return !s.spoke
 }
 
-// end makes the stream end with err. What has been received but not read is lost.
+// end makes the stream end with err. Data received but not read is lost.
 func (s *stream) end(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,10 +18,10 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 )
 
-// allOn enables the controllers that are off by default too.
+// allOn also enables the controllers that are off by default.
 const allOn = "--controllers=*,bootstrap-signer-controller,token-cleaner-controller,selinux-warning-controller"
 
-// running is an instance with what ends it.
+// running is an instance with a function that stops it.
 type running struct {
 	*controllers.Instance
 	stop func()
@@ -67,7 +67,7 @@ func waitFor(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// specs are the shards of the default plan with so many ranges.
+// specs returns the shards of the default plan with this many ranges.
 func specs(t testing.TB, ranges int) []controllers.Spec {
 	t.Helper()
 	plan, err := catalogue.DefaultPlan(ranges)
@@ -84,9 +84,9 @@ func specs(t testing.TB, ranges int) []controllers.Spec {
 	return all
 }
 
-// TestEveryControllerStopsAndStartsAgain starts every controller of the catalogue
-// three times in one process, namespaced ones in two shards at once, cold and warm, and
-// counts what is left after each stop.
+// TestEveryControllerStopsAndStartsAgain starts every controller of the catalogue three times in
+// one process, namespaced ones in two shards at once, cold and warm, and counts what is left after
+// each stop.
 func TestEveryControllerStopsAndStartsAgain(t *testing.T) {
 	setFeatures(t, everyController)
 	c, _ := newConfig(t, allOn, "--allocate-node-cidrs=true", "--cluster-cidr=10.244.0.0/16", "--flex-volume-plugin-dir="+t.TempDir())
@@ -113,7 +113,7 @@ func TestEveryControllerStopsAndStartsAgain(t *testing.T) {
 		for _, r := range instances {
 			waitFor(t, "caches to sync", r.Informers().HasSynced)
 		}
-		settled(t) // until all that a controller starts late is running too
+		settled(t) // until everything that a controller starts late runs too
 		begin := time.Now()
 		var stopping sync.WaitGroup
 		for _, r := range instances {
@@ -141,8 +141,7 @@ func TestEveryControllerStopsAndStartsAgain(t *testing.T) {
 	}
 }
 
-// TestInstancesThatNeverRunLeaveNothing builds every shard, some of which fail, and
-// gives them up.
+// TestInstancesThatNeverRunLeaveNothing builds every shard, some of which fail, and discards them.
 func TestInstancesThatNeverRunLeaveNothing(t *testing.T) {
 	good, _ := newConfig(t)
 	bad, _ := newConfig(t, "--cluster-signing-cert-file=/nowhere.crt", "--cluster-signing-key-file=/nowhere.key")
@@ -181,7 +180,7 @@ func TestInstancesThatNeverRunLeaveNothing(t *testing.T) {
 	}
 }
 
-// settled returns the number of goroutines once it stands still.
+// settled returns the number of goroutines once it stops changing.
 func settled(t testing.TB) int {
 	t.Helper()
 	last, same := -1, 0
@@ -205,8 +204,8 @@ func stacks() string {
 	return b.String()
 }
 
-// TestIdleShardIsCheap holds an idle shard of all namespaced controllers to its
-// budget: the difference that eight shards make against one, a shard.
+// TestIdleShardIsCheap checks the budget of an idle shard of all namespaced controllers: the
+// difference between eight shards and one, per shard.
 func TestIdleShardIsCheap(t *testing.T) {
 	const (
 		more          = 7

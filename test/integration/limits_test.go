@@ -14,8 +14,8 @@ import (
 )
 
 // TestSharedLimits gives one of ten shards work that the flags' limits would let through at once,
-// and that a tenth of them does not. The other shards are nowhere, and this one has all namespaces.
-// Only the least time is judged: a machine can be slow.
+// and a tenth of them does not. The other shards run nowhere, and this one has all namespaces. Only
+// the shortest time is judged, because a machine can be slow.
 func TestSharedLimits(t *testing.T) {
 	const (
 		shards = 10
@@ -58,7 +58,7 @@ func TestSharedLimits(t *testing.T) {
 		t.Errorf("%d service accounts took %v, want %v at least", objects, took, least)
 	}
 
-	// The controller of tokens gets its client in a way of its own.
+	// The token controller gets its client in its own way.
 	began = time.Now()
 	for _, ns := range made {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "token", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}}, Type: corev1.SecretTypeServiceAccountToken}

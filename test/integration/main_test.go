@@ -1,5 +1,5 @@
-// Package integration tests Flotilla in this process against a real API server. It
-// needs the binaries of `make tools`.
+// Package integration tests Flotilla in this process against a real API server. It needs the
+// binaries of `make tools`.
 package integration
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
-// plane is shared by all tests of the package: with sharded list and watch, with
-// every API that a controller of the catalogue needs, without nodes.
+// plane is shared by all tests of the package. It has sharded list and watch, every API that a
+// controller of the catalogue needs, and no nodes.
 var plane *controlplane.ControlPlane
 
 func TestMain(m *testing.M) {
@@ -48,8 +48,8 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// everyController are the feature gates that controllers of the catalogue want and
-// that are off by default.
+// everyController are the feature gates that controllers of the catalogue need and that are off by
+// default.
 var everyController = map[string]bool{
 	"StorageVersionAPI":     true,
 	"APIServerIdentity":     true,
@@ -59,8 +59,8 @@ var everyController = map[string]bool{
 	"DRAResourcePoolStatus": true,
 }
 
-// newConfig returns the configuration that the flags make, on top of those that the
-// control plane wants.
+// newConfig returns the configuration for flags, in addition to those that the control plane
+// requires.
 func newConfig(t testing.TB, flags ...string) (*config.CompletedConfig, *app.Options) {
 	t.Helper()
 	o, err := app.NewOptions()
@@ -86,7 +86,7 @@ func newConfig(t testing.TB, flags ...string) (*config.CompletedConfig, *app.Opt
 	return c.Complete(), o
 }
 
-// setFeatures turns feature gates of this process on.
+// setFeatures turns on feature gates of this process.
 func setFeatures(t testing.TB, gates map[string]bool) {
 	t.Helper()
 	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(gates); err != nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestGarbageCollectorHearsOfOwnersFirst takes the garbage collector over where pods are cached
-// already, and the ReplicaSets that own them are not: it must not ask for each of them, for all
-// that is to be collected would wait behind that.
+// TestGarbageCollectorHearsOfOwnersFirst takes over the garbage collector where pods are cached
+// already, and the ReplicaSets that own them are not. It must not look up each of them, because all
+// garbage would wait behind that.
 func TestGarbageCollectorHearsOfOwnersFirst(t *testing.T) {
 	const owners = 30
 	c, _ := newConfig(t, allOn)
@@ -44,15 +44,15 @@ func TestGarbageCollectorHearsOfOwnersFirst(t *testing.T) {
 	startAs(t, process, controllers.Spec{
 		Range: shard.Everything(), Controllers: []string{names.PodGarbageCollectorController, names.GarbageCollectorController}, Fence: count,
 	}, true)
-	// What is collected comes after what it would have asked for.
+	// What is collected comes after what it would have looked up.
 	collects(t, client, space)
 	if n := asked.Load(); n > 0 {
-		t.Errorf("the garbage collector asked %d times for %d ReplicaSets that exist and have nothing to be collected", n, owners)
+		t.Errorf("the garbage collector looked up %d times %d existing ReplicaSets without garbage", n, owners)
 	}
 }
 
-// ownedPods makes ReplicaSets with a pod each, which nobody reconciles, and what collects deletes.
-// It returns their namespace.
+// ownedPods creates ReplicaSets with a pod each, which nobody reconciles, and the objects that
+// collects deletes. It returns their namespace.
 func ownedPods(t *testing.T, client kubernetes.Interface, owners int) string {
 	t.Helper()
 	ctx := t.Context()

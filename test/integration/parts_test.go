@@ -25,9 +25,9 @@ import (
 )
 
 // TestCollectorsOfParts runs garbage collectors of two ranges and of the cluster as instances of a
-// process, with quota and all else that shares their informers, and deletes a cluster-scoped owner
-// in the foreground: what is owned through two levels goes first, and writes of a range stay in it.
-// That many objects are collected shows that no limit is one of a single request a second.
+// process, with quota and everything else that shares their informers. It deletes a cluster-scoped
+// owner in the foreground: dependents at two levels are deleted first, and a range's writes stay in
+// it. So many objects are collected in time only if no limit is a single request per second.
 func TestCollectorsOfParts(t *testing.T) {
 	const chains = 20
 	client, err := kubernetes.NewForConfig(unlimited())
@@ -99,11 +99,11 @@ func TestCollectorsOfParts(t *testing.T) {
 			return nil
 		})
 		if _, err := client.CoreV1().ConfigMaps(space).Get(ctx, "middle", metav1.GetOptions{}); err != nil {
-			t.Errorf("in %s what the last one blocks: %v", space, err)
+			t.Errorf("in %s the object that the last one blocks: %v", space, err)
 		}
 	}
 	if _, err := client.RbacV1().ClusterRoles().Get(ctx, owner.Name, metav1.GetOptions{}); err != nil {
-		t.Errorf("the owner, which is blocked: %v", err)
+		t.Errorf("the blocked owner: %v", err)
 	}
 	for _, space := range spaces {
 		if _, err := client.CoreV1().Secrets(space).Patch(ctx, "last", "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
@@ -112,7 +112,7 @@ func TestCollectorsOfParts(t *testing.T) {
 	}
 	eventually(t, func() error {
 		if _, err := client.RbacV1().ClusterRoles().Get(ctx, owner.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the owner is there (%v)", err)
+			return fmt.Errorf("the owner still exists (%v)", err)
 		}
 		return nil
 	})
@@ -121,8 +121,8 @@ func TestCollectorsOfParts(t *testing.T) {
 	}
 }
 
-// TestMigrationHasAllObjects: a migration writes every object, even with a garbage collector that
-// has only a part of the graph.
+// TestMigrationHasAllObjects checks that a migration writes every object, even with a garbage
+// collector that has only a part of the graph.
 func TestMigrationHasAllObjects(t *testing.T) {
 	const objects = 30
 	client, err := kubernetes.NewForConfig(unlimited())
@@ -153,7 +153,7 @@ func TestMigrationHasAllObjects(t *testing.T) {
 		},
 	})
 	if !slices.Contains(r.Controllers(), names.StorageVersionMigratorController) {
-		t.Fatalf("of the controllers there are %v", r.Controllers())
+		t.Fatalf("the controllers are %v", r.Controllers())
 	}
 	migration, err := client.StoragemigrationV1().StorageVersionMigrations().Create(ctx, &svmv1.StorageVersionMigration{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "parts-"}, Spec: svmv1.StorageVersionMigrationSpec{Resource: metav1.GroupResource{Resource: "configmaps"}},
@@ -173,15 +173,15 @@ func TestMigrationHasAllObjects(t *testing.T) {
 	}
 }
 
-// unlimited is the administrator's configuration without a limit.
+// unlimited returns the administrator's configuration without a rate limit.
 func unlimited() *rest.Config {
 	config := rest.CopyConfig(plane.AdminConfig())
 	config.QPS = -1
 	return config
 }
 
-// TestPartsLeaveNothing: garbage collectors of parts, and the migrator's monitors, end with their
-// instance, whether it has run or not.
+// TestPartsLeaveNothing checks that garbage collectors of parts, and the migrator's monitors, end
+// with their instance, whether it has run or not.
 func TestPartsLeaveNothing(t *testing.T) {
 	process := newCollector(t)
 	specs := []controllers.Spec{
@@ -204,7 +204,7 @@ func TestPartsLeaveNothing(t *testing.T) {
 		}
 		return settled(t)
 	}
-	before := round() // what the first one leaves is the process's
+	before := round() // the first leaves what belongs to the process
 	if after := round(); after > before+5 {
 		t.Errorf("%d goroutines after one round, %d after two:\n%s", before, after, stacks())
 	}

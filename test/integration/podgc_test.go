@@ -17,7 +17,7 @@ import (
 
 // TestTerminatedPodsKept runs the pod garbage collector wherever the default plan with 16 ranges
 // has it, with one terminated Pod more than the threshold, most of them of one Job. Like the stock
-// controller manager, it deletes the oldest and no other.
+// controller manager, it must delete only the oldest.
 func TestTerminatedPodsKept(t *testing.T) {
 	const threshold, completions = 100, 90
 	c, _ := newConfig(t, fmt.Sprintf("--terminated-pod-gc-threshold=%d", threshold), "--kube-api-qps=1000", "--kube-api-burst=1000")
@@ -71,7 +71,7 @@ func testNamespace(t *testing.T, client kubernetes.Interface, prefix string) str
 	return ns.Name
 }
 
-// succeed does what a kubelet does when a Pod's containers have ended well.
+// succeed does what a kubelet does when a Pod's containers have succeeded.
 func succeed(t *testing.T, client kubernetes.Interface, pod *corev1.Pod) {
 	t.Helper()
 	_, err := client.CoreV1().Pods(pod.Namespace).Patch(t.Context(), pod.Name, "application/merge-patch+json",
@@ -81,7 +81,7 @@ func succeed(t *testing.T, client kubernetes.Interface, pod *corev1.Pod) {
 	}
 }
 
-// completedJob returns the namespace of a Job that is complete.
+// completedJob returns the namespace of a complete Job.
 func completedJob(t *testing.T, client kubernetes.Interface, completions int32) string {
 	t.Helper()
 	space := testNamespace(t, client, "job-")

@@ -31,7 +31,7 @@ type readings struct {
 	all map[string]map[string]bool
 }
 
-// over returns the transport with the readings noted.
+// over returns a transport that records readings.
 func (r *readings) over(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		r.note(request)
@@ -55,7 +55,7 @@ func (r *readings) note(request *http.Request) {
 	switch {
 	case query.Get("fieldSelector") == "metadata.name=flotilla-probe": // asks whether the server filters by range
 		return
-	case query.Get("limit") != "": // holds a cache against the present
+	case query.Get("limit") != "": // checks whether a cache is current
 		return
 	case strings.Contains(request.Header.Get("Accept"), "PartialObjectMetadata"):
 		way = "metadata"
@@ -81,8 +81,8 @@ func (r *readings) names() []string {
 	return slices.Sorted(maps.Keys(r.all))
 }
 
-// startReading starts the shards that are chosen, with the controllers that the flag says, and
-// returns what they read.
+// startReading starts the chosen shards, with the controllers that the flag says, and returns what
+// they read.
 func startReading(t *testing.T, flags []string, chosen func(controllers.Spec) bool) (*readings, []running) {
 	t.Helper()
 	c, _ := newConfig(t, flags...)
@@ -105,7 +105,8 @@ func startReading(t *testing.T, flags []string, chosen func(controllers.Spec) bo
 	return r, instances
 }
 
-// TestGarbageIsReadByMetadata: the group reads nothing whole but what its own controllers cast.
+// TestGarbageIsReadByMetadata checks that the group reads as whole objects only what its own
+// controllers cast.
 func TestGarbageIsReadByMetadata(t *testing.T) {
 	const migrations = "storagemigration.k8s.io/v1/storageversionmigrations"
 	r, _ := startReading(t, []string{allOn}, func(s controllers.Spec) bool { return s.ID.Name == catalogue.GroupGarbage })
@@ -120,14 +121,14 @@ func TestGarbageIsReadByMetadata(t *testing.T) {
 			want = []string{"metadata", "whole"} // The migrator's monitors always read one kind, this one.
 		}
 		if got := r.of(name); !slices.Equal(got, want) {
-			t.Errorf("%s is read %q, want %q", name, got, want)
+			t.Errorf("%s is read as %q, want %q", name, got, want)
 		}
 	}
 }
 
-// TestRangesReadNoMoreThanTheyNeed: of Secrets and ConfigMaps the parts that controllers read, by
-// metadata what is only counted, whole what is cast or reconciled. No kind is read both whole and
-// by its metadata.
+// TestRangesReadNoMoreThanTheyNeed checks that ranges read only the parts of Secrets and ConfigMaps
+// that controllers need, as metadata what is only counted, and as whole objects what is cast or
+// reconciled. No kind is read both whole and as metadata.
 func TestRangesReadNoMoreThanTheyNeed(t *testing.T) {
 	r, _ := startReading(t, []string{allOn}, func(s controllers.Spec) bool { return s.ID.Ring == catalogue.NamespacesRing })
 	waitFor(t, "quota to have asked for all kinds", func() bool { return len(r.of("coordination.k8s.io/v1/leases")) > 0 && len(r.of("v1/secrets")) == 3 })
@@ -147,7 +148,7 @@ func TestRangesReadNoMoreThanTheyNeed(t *testing.T) {
 		"v1/limitranges":                     {"metadata"},
 	} {
 		if got := r.of(name); !slices.Equal(got, want) {
-			t.Errorf("%s is read %q, want %q", name, got, want)
+			t.Errorf("%s is read as %q, want %q", name, got, want)
 		}
 	}
 	for _, name := range r.names() {
@@ -159,9 +160,9 @@ func TestRangesReadNoMoreThanTheyNeed(t *testing.T) {
 	}
 }
 
-// TestQuotaAlone: with no other controller, which would read whole objects for it, quota measures
-// by content and hears of changes of content, and still reads all else by metadata. Without a key
-// no tokens are made, whatever --controllers says.
+// TestQuotaAlone checks quota without another controller that would read whole objects for it. It
+// measures by content and sees changes of content, and still reads everything else as metadata.
+// Without a key no tokens are created, whatever --controllers says.
 func TestQuotaAlone(t *testing.T) {
 	r, _ := startReading(t, []string{"--controllers=resourcequota-controller", "--service-account-private-key-file="}, func(s controllers.Spec) bool { return s.ID.Ring == catalogue.NamespacesRing })
 	client, err := kubernetes.NewForConfig(plane.AdminConfig())
@@ -194,13 +195,13 @@ func TestQuotaAlone(t *testing.T) {
 			want = "whole"
 		}
 		if got := r.of(name); !slices.Equal(got, []string{want}) {
-			t.Errorf("%s is read %q, want %s", name, got, want)
+			t.Errorf("%s is read as %q, want %s", name, got, want)
 		}
 	}
 }
 
-// TestControllersDoWithWhatTheyRead runs a whole plan: tokens are made, root CAs published and
-// mended, quotas count what there is, garbage is collected, and no other Secret or ConfigMap is
+// TestControllersDoWithWhatTheyRead runs a whole plan: tokens are created, root CAs published and
+// repaired, quotas count what exists, garbage is collected, and no other Secret or ConfigMap is
 // cached whole.
 func TestControllersDoWithWhatTheyRead(t *testing.T) {
 	_, instances := startReading(t, []string{allOn}, func(controllers.Spec) bool { return true })
@@ -216,7 +217,7 @@ func TestControllersDoWithWhatTheyRead(t *testing.T) {
 		eventually(t, func() error { return checkAccounts(ctx, client, space) })
 		eventually(t, func() error { return checkRootCA(ctx, client, space) })
 		fillWithCounted(t, client, space)
-		// Beside these: kube-root-ca.crt, and the Secret with the token.
+		// In addition to these: kube-root-ca.crt, and the Secret with the token.
 		wantUsed(t, client, space, true, map[v1.ResourceName]string{
 			"pods": "2", "services": "2", "secrets": "3", "configmaps": "4", "services.nodeports": "1", "requests.cpu": "300m",
 			"count/secrets": "3", "count/configmaps": "4", "count/leases.coordination.k8s.io": "0", "count/limitranges": "0", "persistentvolumeclaims": "0",
@@ -232,7 +233,7 @@ func TestControllersDoWithWhatTheyRead(t *testing.T) {
 	}
 }
 
-// checkAccounts makes a Secret for a token, and returns an error until it has one.
+// checkAccounts creates a Secret for a token, and returns an error until it has one.
 func checkAccounts(ctx context.Context, client kubernetes.Interface, space string) error {
 	secret := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "token", Annotations: map[string]string{v1.ServiceAccountNameKey: "default"}}, Type: v1.SecretTypeServiceAccountToken}
 	if _, err := client.CoreV1().Secrets(space).Create(ctx, secret, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -245,7 +246,7 @@ func checkAccounts(ctx context.Context, client kubernetes.Interface, space strin
 	return err
 }
 
-// checkRootCA spoils what is published, once, and returns an error until it is mended.
+// checkRootCA spoils what is published, once, and returns an error until it is repaired.
 func checkRootCA(ctx context.Context, client kubernetes.Interface, space string) error {
 	const spoiled, name = "spoiled", "kube-root-ca.crt"
 	got, err := client.CoreV1().ConfigMaps(space).Get(ctx, name, metav1.GetOptions{})
@@ -257,7 +258,7 @@ func checkRootCA(ctx context.Context, client kubernetes.Interface, space string)
 		if _, err := client.CoreV1().ConfigMaps(space).Update(ctx, got, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
-		return errors.New("it has just been spoiled")
+		return errors.New("it was only just spoiled")
 	}
 	if !strings.Contains(got.Data["ca.crt"], "BEGIN CERTIFICATE") {
 		return fmt.Errorf("it holds %q", got.Data["ca.crt"])
@@ -265,7 +266,7 @@ func checkRootCA(ctx context.Context, client kubernetes.Interface, space string)
 	return nil
 }
 
-// fillWithCounted makes objects that a quota counts, some by what they contain.
+// fillWithCounted creates objects that a quota counts, some by their content.
 func fillWithCounted(t *testing.T, client kubernetes.Interface, space string) {
 	t.Helper()
 	ctx := t.Context()
@@ -299,9 +300,9 @@ func fillWithCounted(t *testing.T, client kubernetes.Interface, space string) {
 	}
 }
 
-// wantUsed waits for a quota to count what is wanted. Upstream counts all again only when the quota
-// changes or something is deleted; what comes is counted by the API server. So one that is new may
-// have missed what came just before: it is changed.
+// wantUsed waits until a quota counts what is wanted. Upstream recounts everything only when the
+// quota changes or something is deleted; the API server counts what is added. A new quota may have
+// missed the latest additions, so wantUsed changes it.
 func wantUsed(t *testing.T, client kubernetes.Interface, space string, change bool, want map[v1.ResourceName]string) {
 	t.Helper()
 	eventually(t, func() error {
@@ -325,8 +326,7 @@ func wantUsed(t *testing.T, client kubernetes.Interface, space string, change bo
 	})
 }
 
-// collects deletes an owner in the foreground and returns when both it and what depends on it have
-// gone.
+// collects deletes an owner in the foreground and returns when both it and its dependents are gone.
 func collects(t *testing.T, client kubernetes.Interface, space string) {
 	t.Helper()
 	foreground := metav1.DeletePropagationForeground
@@ -343,8 +343,7 @@ func collects(t *testing.T, client kubernetes.Interface, space string) {
 	})
 }
 
-// checkParts looks into the caches of Secrets and ConfigMaps that the controllers of an instance
-// have.
+// checkParts inspects the caches of Secrets and ConfigMaps of an instance's controllers.
 func checkParts(t *testing.T, i running) {
 	t.Helper()
 	for _, name := range i.Controllers() {

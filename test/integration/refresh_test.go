@@ -71,9 +71,9 @@ func (c counting) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestClaimOfGroupsListsLittle has three groups be claimed at one time, that share a cache in which
-// nothing has happened, while the rest of the cluster has gone on: the metadata of all its objects
-// is not listed, and what is written afterwards is seen.
+// TestClaimOfGroupsListsLittle claims three groups at once that share a cache without events, while
+// the rest of the cluster has changed. The metadata of all its objects must not be listed, and
+// later writes must be seen.
 func TestClaimOfGroupsListsLittle(t *testing.T) {
 	const objects = 2500
 	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
@@ -119,7 +119,7 @@ func TestClaimOfGroupsListsLittle(t *testing.T) {
 	}
 	claim := func(what string) time.Duration {
 		t.Helper()
-		// Something happens, but not to what is cached.
+		// A change, but not of a cached object.
 		_, err := admin.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "other-"}}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -160,13 +160,13 @@ func TestClaimOfGroupsListsLittle(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := typed.Lister().ByNamespace(space.Name).Get(name); err != nil {
-				t.Errorf("what was written before the claim is not there: %v", err)
+				t.Errorf("an object written before the claim is missing: %v", err)
 			}
 		}
 	}
 }
 
-// unthrottled returns config without limits of its own.
+// unthrottled returns config without a rate limit.
 func unthrottled(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
@@ -177,7 +177,7 @@ func newObject(name string) *v1.ConfigMap {
 	return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"a": "b"}}
 }
 
-// fill makes so many ConfigMaps.
+// fill creates this many ConfigMaps.
 func fill(t *testing.T, client kubernetes.Interface, namespace string, objects int) {
 	t.Helper()
 	const atOnce = 8

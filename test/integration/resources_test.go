@@ -32,8 +32,8 @@ func (a *answers) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// TestResourcesAreReadWhenTheyChange has a cached discovery client tell the same as upstream's
-// while custom resources come and go, and read nothing while they do not.
+// TestResourcesAreReadWhenTheyChange checks that a cached discovery client says the same as
+// upstream's while custom resources come and go, and reads nothing while they do not.
 func TestResourcesAreReadWhenTheyChange(t *testing.T) {
 	counted := &answers{}
 	config := rest.CopyConfig(plane.AdminConfig())
@@ -46,15 +46,15 @@ func TestResourcesAreReadWhenTheyChange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The API server has what changes in its documents a moment later, so they are compared until
-	// they are equal, and have changed if they should.
+	// The API server updates its documents a moment later, so compare until they are equal, and
+	// have changed if they should.
 	var last []string
 	same := func(changed bool) {
 		t.Helper()
 		eventually(t, func() error {
 			got, want := told(t, client), told(t, plain)
 			if !slices.Equal(got, want) {
-				return fmt.Errorf("upstream's client is told of %d resources, the cached one of %d", len(want), len(got))
+				return fmt.Errorf("upstream's client has %d resources, the cached one %d", len(want), len(got))
 			}
 			if changed && slices.Equal(got, last) {
 				return errors.New("nothing has changed yet")
@@ -69,17 +69,17 @@ func TestResourcesAreReadWhenTheyChange(t *testing.T) {
 		same(true)
 	})
 	same(true)
-	// Other tests may still take kinds away: the count is of a question that nothing fell into.
+	// Other tests may still remove kinds: count a round without a change.
 	eventually(t, func() error {
 		before := counted.n
 		if told(t, client); counted.n != before {
-			return fmt.Errorf("%d documents were read where nothing has changed", counted.n-before)
+			return fmt.Errorf("%d documents were read although nothing has changed", counted.n-before)
 		}
 		return nil
 	})
 }
 
-// told returns all that the client says of resources, in order.
+// told returns everything that the client says about resources, in order.
 func told(t *testing.T, client discovery.DiscoveryInterface) []string {
 	t.Helper()
 	preferred, err := client.ServerPreferredResources()

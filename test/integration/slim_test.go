@@ -18,8 +18,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestSlimPodsAreMarked has a Node fall silent: node-lifecycle marks its Pods as not ready by slim
-// copies, and nothing else of them changes. One of them is in a range of the same process, which
+// TestSlimPodsAreMarked silences a Node: node-lifecycle marks its Pods as not ready from slim
+// copies, and nothing else in them changes. One of them is in a range of the same process, which
 // has it whole.
 func TestSlimPodsAreMarked(t *testing.T) {
 	c, _ := newConfig(t, "--node-monitor-grace-period=3s", "--node-monitor-period=500ms")
@@ -88,8 +88,7 @@ func TestSlimPodsAreMarked(t *testing.T) {
 	}
 }
 
-// silentNode returns the name of a Node that said long ago that it was ready, and has said nothing
-// since.
+// silentNode returns the name of a Node that last reported ready long ago.
 func silentNode(t *testing.T, client kubernetes.Interface) string {
 	t.Helper()
 	node, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "silent-"}}, metav1.CreateOptions{})
@@ -105,7 +104,7 @@ func silentNode(t *testing.T, client kubernetes.Interface) string {
 	return node.Name
 }
 
-// runningPod returns a Pod that runs on a node, with all that a kubelet says of it.
+// runningPod returns a Pod that runs on a node, with everything that a kubelet reports.
 func runningPod(t *testing.T, client kubernetes.Interface, space, node string) *v1.Pod {
 	t.Helper()
 	pod, err := client.CoreV1().Pods(space).Create(t.Context(), &v1.Pod{
@@ -133,8 +132,8 @@ func runningPod(t *testing.T, client kubernetes.Interface, space, node string) *
 	return pod
 }
 
-// TestSlimNodesInRanges: a range has slim copies of Nodes, and a DaemonSet gets its Pod by these.
-// With a group that has them whole the process has each once.
+// TestSlimNodesInRanges checks that a range has slim copies of Nodes, and that a DaemonSet gets its
+// Pod from these. With a group that has whole Nodes the process has each Node once.
 func TestSlimNodesInRanges(t *testing.T) {
 	c, _ := newConfig(t)
 	process, err := controllers.NewProcess(c, controllers.NewEndpoints())
@@ -199,7 +198,7 @@ func TestSlimNodesInRanges(t *testing.T) {
 	})
 	whole := group.Informers().Core().V1().Nodes().Lister()
 	waitFor(t, "both to have the same Node, whole", func() bool {
-		change(func(n *v1.Node) {}) // something has to happen before it is known that the one has seen as much as the other
+		change(func(n *v1.Node) {}) // only an event shows that one has seen as much as the other
 		a, err := nodes.Get(node)
 		b, also := whole.Get(node)
 		return err == nil && also == nil && a == b && len(a.Status.Images) == 1

@@ -11,7 +11,7 @@ import (
 
 // TestStandbyIsCheap measures the cost of a standby of an idle shard: everything except workers and
 // queues that fill. It also measures the steps of a handoff on a real API server: building, filling
-// caches, and comparing them with the present state.
+// caches, and comparing them with the current state.
 func TestStandbyIsCheap(t *testing.T) {
 	const (
 		more          = 7
@@ -44,7 +44,7 @@ func TestStandbyIsCheap(t *testing.T) {
 		if err := i.Refresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%s: built in %v, filled in %v, held against the present in %v", s.ID,
+		t.Logf("%s: built in %v, filled in %v, compared with the current state in %v", s.ID,
 			built.Sub(began).Round(time.Millisecond), warm.Sub(built).Round(time.Millisecond), time.Since(warm).Round(time.Millisecond))
 		return i
 	}

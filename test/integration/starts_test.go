@@ -9,7 +9,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 )
 
-// TestStartIntervalHoldsUpNothing gives an instance up, and stops another, while their controllers
+// TestStartIntervalHoldsUpNothing discards one instance and stops another, while their controllers
 // would still wait for --controller-start-interval.
 func TestStartIntervalHoldsUpNothing(t *testing.T) {
 	c, _ := newConfig(t, "--controller-start-interval=1h")

@@ -23,7 +23,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// crew is a process with some members, as seen by itself.
+// crew is a process with some members, as the process itself sees it.
 type crew struct {
 	name    string
 	members []*member
@@ -42,11 +42,10 @@ type crewOptions struct {
 	Slower                         int
 }
 
-// crewVariable has the crewOptions of a process that is to be a crew.
+// crewVariable has the crewOptions of a process that should be a crew.
 const crewVariable = "FLOTILLA_SCALE_CREW"
 
-// runCrew is the process of a crew. It ends when it is told to by SIGTERM, after all its members
-// have left.
+// runCrew is a crew's process. On SIGTERM it ends after all its members have left.
 func runCrew(text string) error {
 	var o crewOptions
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
@@ -88,7 +87,7 @@ func runCrew(text string) error {
 	return nil
 }
 
-// send tells what has happened, in a system call: once it returns, the message arrives even if this
+// send sends a message in one system call: once it returns, the message arrives even if this
 // process is killed.
 func (c *crew) send(m message) {
 	c.mu.Lock()
@@ -165,7 +164,7 @@ func profile(name string, d time.Duration) {
 	_ = file.Close()
 }
 
-// nameOf returns the name of a namespace, whose hashes lie evenly.
+// nameOf returns the name of the i-th namespace. The hashes of the names are evenly spread.
 func nameOf(i int) string {
 	h := fnv.New64a()
 	_, _ = fmt.Fprint(h, i*7919)

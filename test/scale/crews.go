@@ -18,7 +18,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
-// crews are the processes of the fleet, as seen by the driver.
+// crews are the processes of the fleet, as the driver sees them.
 type crews struct {
 	plane   *controlplane.ControlPlane
 	options options
@@ -34,7 +34,7 @@ type crews struct {
 	fault error
 }
 
-// process is a crew: at one time one process.
+// process is a crew, which has at most one process at a time.
 type process struct {
 	name    string
 	members []string
@@ -51,8 +51,8 @@ type process struct {
 	answers   map[int64]chan status
 }
 
-// layOut says who is in which process: one member alone, a tenth of all in one if they are ten or
-// more and that is not one, and the others.
+// layOut assigns members to processes: one member alone, a tenth of all in one process if that is
+// more than one member, and the others.
 func layOut(n, perCrew int) []*process {
 	var all []*process
 	next := 0
@@ -68,7 +68,7 @@ func layOut(n, perCrew int) []*process {
 	if n >= 20 {
 		add("crew-tenth", n/10)
 	}
-	// A small fleet is more than two processes as well.
+	// A small fleet also has more than two processes.
 	crews := max((n-next+perCrew-1)/perCrew, min(n-next, 2))
 	for i := range crews {
 		add(fmt.Sprintf("crew-%02d", i), (n-next+crews-i-1)/(crews-i))
@@ -84,7 +84,7 @@ func (c *crews) find(name string) *process {
 	return c.all[i]
 }
 
-// listen begins to take in what crews tell.
+// listen begins to receive the crews' messages.
 func (c *crews) listen(path string) error {
 	var err error
 	if c.socket, err = net.Listen("unix", path); err != nil {
@@ -151,7 +151,7 @@ func (c *crews) fail(err error) {
 	c.fault = errors.Join(c.fault, err)
 }
 
-// err returns what has gone wrong that no condition waits for.
+// err returns an error that no condition waits for.
 func (c *crews) err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,7 +165,7 @@ func (c *crews) told(k kind, since int64) []message {
 	return slices.DeleteFunc(slices.Clone(c.reads), func(m message) bool { return m.Kind != k || m.At < since })
 }
 
-// run is the name of the present process, which its crew's next one does not have.
+// run is the name of the current process, which the crew's next one does not have.
 func (p *process) run() string { return fmt.Sprintf("%s/%d", p.name, p.starts) }
 
 func (p *process) connect(conn net.Conn) {
@@ -218,8 +218,8 @@ func (c *crews) start(ctx context.Context, p *process) error {
 	}
 }
 
-// kill ends a crew by SIGKILL, and returns when it was sent. All that the process has told has been
-// read then.
+// kill sends SIGKILL to a crew, and returns when it was sent. By then all messages of the process
+// have been read.
 func (c *crews) kill(p *process) (sent int64, err error) {
 	p.leaving.Store(true)
 	sent = monotonic()
@@ -230,7 +230,7 @@ func (c *crews) kill(p *process) (sent int64, err error) {
 	return sent, err
 }
 
-// stop ends a crew by SIGTERM, and returns once all its members have left.
+// stop sends SIGTERM to a crew, and returns once all its members have left.
 func (c *crews) stop(ctx context.Context, p *process) error {
 	p.leaving.Store(true)
 	if err := p.Stop(ctx); err != nil {
@@ -272,7 +272,7 @@ func (p *process) ask(ctx context.Context, q question) (status, error) {
 	}
 }
 
-// up are the crews that run.
+// up returns the running crews.
 func (c *crews) up() []*process {
 	return slices.DeleteFunc(slices.Clone(c.all), func(p *process) bool {
 		if p.Process == nil {
@@ -287,7 +287,7 @@ func (c *crews) up() []*process {
 	})
 }
 
-// ready returns nil once all members of all crews that run are ready by a plan of this generation.
+// ready returns nil once all members of all running crews are ready with a plan of this generation.
 func (c *crews) ready(ctx context.Context, generation int64) error {
 	for _, p := range c.up() {
 		s, err := p.ask(ctx, question{})
@@ -297,13 +297,13 @@ func (c *crews) ready(ctx context.Context, generation int64) error {
 		case s.Ready < len(p.members):
 			return fmt.Errorf("%s: %d of %d members are ready: %s", p.name, s.Ready, len(p.members), s.Missing)
 		case s.Generation != generation:
-			return fmt.Errorf("%s works by generation %d of the plan, not %d", p.name, s.Generation, generation)
+			return fmt.Errorf("%s follows generation %d of the plan, not %d", p.name, s.Generation, generation)
 		}
 	}
 	return nil
 }
 
-// executable is this program.
+// executable returns the path of this program.
 func executable() (string, error) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/bench/measure"
 )
 
-// Names of what the API server counts.
+// Names of the API server's counters.
 const (
 	requestsTotal = "apiserver_request_total"
 	watchEvents   = "apiserver_watch_events_total"
@@ -19,7 +19,7 @@ const (
 	sentBytes     = "apiserver_response_sizes_sum"
 )
 
-// snapshot is what has been used by one moment.
+// snapshot is the resource usage up to one moment.
 type snapshot struct {
 	at      int64
 	crews   map[string]usage
@@ -28,8 +28,8 @@ type snapshot struct {
 	metrics measure.Metrics
 }
 
-// look reads what has been used. Reading costs the API server something: first of the two looks
-// reads its metrics before anything else, and last after.
+// look reads the usage. Reading loads the API server, so the first of two looks reads the server's
+// metrics before anything else, and the last one after.
 func (s *scenario) look(ctx context.Context, first bool) (snapshot, error) {
 	var shot snapshot
 	steps := []func() error{
@@ -76,24 +76,24 @@ func (s *scenario) scrapeServer(ctx context.Context, shot *snapshot) error {
 	return err
 }
 
-// figures are what an idle fleet costs; a second where not said otherwise.
+// figures are what an idle fleet costs, per second unless stated otherwise.
 type figures struct {
 	Seconds float64 `json:"seconds"`
-	// Writes are those of Leases, Events what is sent to watches of Leases, EventBytes their size
-	// before encryption.
+	// Writes counts writes of Leases, Events the events sent to watches of Leases, and EventBytes
+	// their size before encryption.
 	Writes     float64 `json:"leaseWritesPerSecond"`
 	Events     float64 `json:"watchEventsPerSecond"`
 	EventBytes float64 `json:"watchEventBytesPerSecond"`
 	// Received and Sent are bytes on the members' connections.
 	Received float64 `json:"receivedBytesPerSecond"`
 	Sent     float64 `json:"sentBytesPerSecond"`
-	// MemberCPU is that of a member, on average over all; SoloCPU that of the one with a process of
-	// its own. In ms a second.
+	// MemberCPU is the mean over all members, SoloCPU that of the member with a process of its own,
+	// in ms per second.
 	MemberCPU float64 `json:"memberCPUMillisecondsPerSecond"`
 	SoloCPU   float64 `json:"soloCPUMillisecondsPerSecond"`
 	ServerCPU float64 `json:"apiServerCPUMillisecondsPerSecond"`
 	EtcdCPU   float64 `json:"etcdCPUMillisecondsPerSecond"`
-	// Heap is what a member has in use, on average; of the one by itself, SoloHeap and SoloRSS. In
+	// Heap is a member's mean heap in use. SoloHeap and RSS are those of the member by itself. In
 	// bytes.
 	Heap     float64 `json:"memberHeapBytes"`
 	RSS      float64 `json:"memberRSSBytes"`
@@ -101,7 +101,7 @@ type figures struct {
 	SoloRSS  float64 `json:"soloRSSBytes"`
 	// Goroutines are those of the member by itself.
 	Goroutines int `json:"soloGoroutines"`
-	// MachineIdle is which part of the machine had nothing to do.
+	// MachineIdle is the machine's idle share.
 	MachineIdle float64 `json:"machineIdle"`
 }
 
@@ -147,7 +147,7 @@ type reads struct {
 	Count       int            `json:"count"`
 	MostASecond int            `json:"mostInASecond"`
 	ByKind      map[string]int `json:"byKind,omitempty"`
-	// Seconds counts them by the second, from the first.
+	// Seconds counts them by second, from the first.
 	Seconds []int `json:"seconds,omitempty"`
 }
 
@@ -173,7 +173,7 @@ func readsOf(messages []message) reads {
 	return r
 }
 
-// load is the machine's load average, over a minute, five and fifteen.
+// load returns the machine's load average over one, five and fifteen minutes.
 func load() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

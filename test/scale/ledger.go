@@ -25,8 +25,8 @@ type entry struct {
 	atoms  []int
 }
 
-// ledger records what runs. Its parts, the atoms, are the pieces of the keyspace into which all
-// plans of the run cut it, and the groups: each must have exactly one running owner. Its methods
+// ledger records what runs. Its parts, the atoms, are the groups and the pieces into which all
+// plans of the run together cut the keyspace. Each must have exactly one running owner. Its methods
 // are safe for concurrent use.
 type ledger struct {
 	bounds []uint64 // where the atoms of the keyspace begin
@@ -36,7 +36,8 @@ type ledger struct {
 	entries []entry
 	running map[work]entry
 	owners  []int
-	// astray is how many atoms do not have exactly one owner, and whole when that became 0 last.
+	// astray is the number of atoms without exactly one owner, whole the time at which it last
+	// became 0.
 	astray int
 	whole  int64
 }
@@ -61,7 +62,7 @@ func newLedger(plans ...shard.Plan) *ledger {
 	return l
 }
 
-// atomsOf returns the atoms that a range or group consists of.
+// atomsOf returns the atoms of a range or group.
 func (l *ledger) atomsOf(text, group string) ([]int, error) {
 	if group != "" {
 		i, found := slices.BinarySearch(l.groups, group)
@@ -132,8 +133,8 @@ func (l *ledger) add(e entry) {
 	}
 }
 
-// isWhole returns since when each atom has had exactly one owner, as messages have come; an error
-// if some has not.
+// isWhole returns since when each atom has had exactly one owner, in the order in which messages
+// arrived, and an error if some atom has not.
 func (l *ledger) isWhole() (since int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,8 +144,7 @@ func (l *ledger) isWhole() (since int64, err error) {
 	return l.whole, nil
 }
 
-// sorted returns the entries in the order of their times; an end comes before a beginning of the
-// same instant.
+// sorted returns the entries by time; an end comes before a beginning of the same instant.
 func (l *ledger) sorted() []entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,8 +155,7 @@ func (l *ledger) sorted() []entry {
 	return entries
 }
 
-// overlaps returns a sentence for each beginning of work while other work on some of the same was
-// under way.
+// overlaps returns a sentence for each beginning of work during other work on the same part.
 func (l *ledger) overlaps() []string {
 	var found []string
 	owner := make([]entry, len(l.owners))
@@ -181,8 +180,8 @@ func (l *ledger) overlaps() []string {
 	return found
 }
 
-// gaps returns for each work that began in a span for how long the part of it that had waited
-// longest had no owner, sorted. Parts that nobody had owned before are left out.
+// gaps returns, sorted, a gap for each work that began in a span: how long the part of it that had
+// waited longest was unowned. It leaves out parts that nobody had owned before.
 func (l *ledger) gaps(from, to int64) []time.Duration {
 	var gaps []time.Duration
 	left := make([]int64, len(l.owners))

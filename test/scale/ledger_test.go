@@ -10,7 +10,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// halves and thirds are plans that cut the keyspace otherwise, with one group.
+// plansOf returns plans that cut the keyspace into these numbers of ranges, with one group.
 func plansOf(t *testing.T, numbers ...int) []shard.Plan {
 	t.Helper()
 	var plans []shard.Plan
@@ -29,9 +29,9 @@ func plansOf(t *testing.T, numbers ...int) []shard.Plan {
 	return plans
 }
 
-// tale takes lines such as "3 a begun 1 0/2" (at 3 ms crew a begins work 1 on the first of two
+// ledgerOf reads lines such as "3 a begun 1 0/2" (at 3 ms crew a begins work 1 on the first of two
 // ranges), "5 a ended 1", "2 b begun 1 nodes" and "9 a died".
-func tale(t *testing.T, lines ...string) *ledger {
+func ledgerOf(t *testing.T, lines ...string) *ledger {
 	t.Helper()
 	l := newLedger(plansOf(t, 2, 3)...)
 	for _, line := range lines {
@@ -61,7 +61,7 @@ func TestLedger(t *testing.T) {
 	for name, test := range map[string]struct {
 		lines    []string
 		overlaps int
-		whole    int64 // in ms; 0 for not
+		whole    int64 // in ms; 0 if not whole
 		gaps     []time.Duration
 	}{
 		"whole":        {lines: begin, whole: 3},
@@ -83,7 +83,7 @@ func TestLedger(t *testing.T) {
 		"of two plans at a time": {lines: append(begin[:3:3], "10 a ended 1", "12 b begun 2 1/3"), overlaps: 1, gaps: []time.Duration{2 * time.Millisecond}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := tale(t, test.lines...)
+			l := ledgerOf(t, test.lines...)
 			if found := l.overlaps(); len(found) != test.overlaps {
 				t.Errorf("%d overlaps, want %d: %s", len(found), test.overlaps, strings.Join(found, "; "))
 			}

@@ -16,7 +16,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/command"
 )
 
-// options are those of the command.
+// options are the command's options.
 type options struct {
 	sizes    []int
 	steps    []string
@@ -32,7 +32,7 @@ type options struct {
 	slower   int
 }
 
-// steps of the scenario, in order. Joining is always first.
+// allSteps are the scenario's steps, in order. Joining is always first.
 var allSteps = []string{"idle", "kill", "kill-tenth", "roll", "plan", "restart"}
 
 func parse(args []string, output io.Writer) (options, error) {
@@ -94,7 +94,7 @@ func main() {
 	}))
 }
 
-// measureAll runs each size, and writes what there is after each.
+// measureAll runs each size, and writes the results after each.
 func measureAll(ctx context.Context, o options) error {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err

@@ -41,7 +41,7 @@ type member struct {
 	name string
 	plan shard.Plan
 	kube *rest.Config
-	// timing is that of Leases.
+	// timing is the Leases' timing.
 	timing election.Timing
 	// scrape is how often its metrics are read, as Prometheus would.
 	scrape time.Duration
@@ -50,15 +50,15 @@ type member struct {
 	present *fleet.Member
 }
 
-// timing is the product's, slower by a factor.
+// timing returns the product's timing, slower by a factor.
 func timing(slower int) election.Timing {
 	t := election.DefaultTiming()
 	by := time.Duration(slower)
 	return election.Timing{LeaseDuration: by * t.LeaseDuration, RenewDeadline: by * t.RenewDeadline, RetryPeriod: by * t.RetryPeriod}
 }
 
-// run starts the member, and starts it again whenever it has ended by itself, as a kubelet would,
-// until ctx ends.
+// run starts the member, and restarts it whenever it has ended by itself, as a kubelet would, until
+// ctx ends.
 func (m *member) run(ctx context.Context) error {
 	for {
 		err := m.once(ctx)
@@ -115,7 +115,8 @@ func (m *member) once(ctx context.Context) error {
 	return present.Run(ctx)
 }
 
-// config is that of the product's client for Leases, of its own for each member.
+// config returns the configuration of the product's client for Leases. Each member has its own
+// client.
 func (m *member) config() *rest.Config {
 	c := rest.CopyConfig(m.kube)
 	c.QPS = -1
@@ -161,7 +162,7 @@ func (m *member) build(_ context.Context, given fleet.Work) (fleet.Instance, err
 	return &stub{member: m, shard: given.Shard, running: given.Running}, nil
 }
 
-// stub is the work of a shard: it says when it begins and when it has ended.
+// stub is a shard's work: it reports its beginning and its end.
 type stub struct {
 	member  *member
 	shard   shard.Shard
@@ -198,7 +199,7 @@ func (s *stub) Run(ctx context.Context) error {
 	return nil
 }
 
-// leases tells the crew which requests read all Leases.
+// leases reports to the crew which requests read all Leases.
 type leases struct {
 	coordinationclient.LeaseInterface
 	member *member
@@ -220,7 +221,7 @@ func (l leases) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Inter
 	return l.LeaseInterface.Watch(ctx, opts)
 }
 
-// countedConn counts what a crew receives and sends, TLS included.
+// countedConn counts the bytes that a crew receives and sends, TLS included.
 type countedConn struct {
 	net.Conn
 	crew *crew
@@ -240,14 +241,14 @@ func (c countedConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// liveHeap returns what the last garbage collection has left, in bytes.
+// liveHeap returns the live heap after the last garbage collection, in bytes.
 func liveHeap() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
 }
 
-// namespaces are those of the cluster, by name.
+// namespaces are the cluster's namespaces, by name.
 var namespaces = sync.OnceValue(func() []string {
 	names := make([]string, 0, manyNamespaces)
 	for i := range manyNamespaces {
@@ -258,7 +259,7 @@ var namespaces = sync.OnceValue(func() []string {
 
 const manyNamespaces = 3000
 
-// census returns what the namespaces of a range weigh: the same each time.
+// census returns the weights of a range's namespaces, the same each time.
 func census(r shard.Range, namespaced bool) map[string]int64 {
 	weights := map[string]int64{}
 	if namespaced {

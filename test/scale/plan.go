@@ -7,12 +7,12 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// shardsPerMember is about how many ranges a member has of a plan that the product has balanced for
+// shardsPerMember is about how many ranges a member has in a plan that the product has balanced for
 // long.
 const shardsPerMember = 10
 
-// rangesFor returns how many ranges the plan of so many members has: with the groups, 21 shards for
-// 3 members, 505 for 50, and 1,000 for 100.
+// rangesFor returns how many ranges the plan has for this many members: with the groups, 21 shards
+// for 3 members, 505 for 50, and 1,000 for 100.
 func rangesFor(members int) int {
 	switch {
 	case members <= 3:
@@ -24,7 +24,7 @@ func rangesFor(members int) int {
 	}
 }
 
-// plansFor returns the first plan, and one that cuts all ranges otherwise.
+// plansFor returns the first plan, and one that cuts all ranges differently.
 func plansFor(members int) (first, second shard.Plan, err error) {
 	n := rangesFor(members)
 	if first, err = catalogue.DefaultPlan(n); err != nil {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// result is what came of one size.
+// result is the result for one size.
 type result struct {
 	Members int `json:"members"`
 	Shards  int `json:"shards"`
@@ -20,31 +20,31 @@ type result struct {
 	Steps         []step   `json:"steps"`
 	Overlaps      []string `json:"overlaps,omitempty"`
 	Fault         string   `json:"fault,omitempty"`
-	// Lost are the memberships that ended unasked in a run that failed, by why.
+	// Lost counts, by reason, the memberships that ended unasked in a failed run.
 	Lost       map[string]int `json:"lost,omitempty"`
 	LoadBefore string         `json:"loadBefore"`
 	LoadAfter  string         `json:"loadAfter"`
 	Took       float64        `json:"tookSeconds"`
 }
 
-// step is how long a step of the scenario took. In seconds.
+// step is how long a step of the scenario took, in seconds.
 type step struct {
 	Name string `json:"name"`
-	// Whole is until every part of the keyspace and every group had exactly one owner, Ready until
-	// all members were ready too.
+	// Whole is the time until every part of the keyspace and every group had exactly one owner,
+	// Ready the time until all members were ready too.
 	Whole float64 `json:"whole"`
 	Ready float64 `json:"ready"`
-	// Moves are how many shards began to run that had run before, and the gaps for how long they
-	// had no owner.
+	// Moves is how many shards started that had run before; the gaps are how long they were
+	// unowned.
 	Moves   int     `json:"moves"`
 	GapP50  float64 `json:"gapP50"`
 	GapP99  float64 `json:"gapP99"`
 	GapMost float64 `json:"gapMost"`
-	// Down is for how long there was no API server.
+	// Down is how long there was no API server.
 	Down float64 `json:"down,omitempty"`
-	// Lost are the memberships that ended unasked.
+	// Lost counts the memberships that ended unasked.
 	Lost int `json:"lost,omitempty"`
-	// Reads are the requests for all Leases meanwhile.
+	// Reads are the requests for all Leases during the step.
 	Reads reads `json:"reads"`
 }
 
@@ -56,7 +56,7 @@ func (r result) step(name string) (step, bool) {
 	return r.Steps[i], true
 }
 
-// write writes the results for machines and for people.
+// write writes the results for machines and for humans.
 func write(folder string, results []result) error {
 	data, err := json.MarshalIndent(results, "", "  ")
 	if err != nil {
@@ -68,7 +68,7 @@ func write(folder string, results []result) error {
 	)
 }
 
-// markdown is a table with a column for each size.
+// markdown returns a table with a column for each size.
 func markdown(results []result) string {
 	var b strings.Builder
 	row := func(title string, cell func(r result) string) {

@@ -20,11 +20,11 @@ import (
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
-// managerUser is whom the product runs as.
+// managerUser is the product's user.
 const managerUser = "system:kube-controller-manager"
 
-// settle is how long an idle fleet is left alone before it is measured: holders count their objects
-// for the first time after ten seconds, and say so once.
+// settle is how long an idle fleet is left alone before it is measured: holders first count their
+// objects after ten seconds, and report the count once.
 const settle = 15 * time.Second
 
 // scenario is one run with one size.
@@ -40,7 +40,7 @@ type scenario struct {
 	began         time.Time
 }
 
-// runFleet runs the scenario with so many members.
+// runFleet runs the scenario with this many members.
 func runFleet(ctx context.Context, o options, members int) (r result, err error) {
 	r = result{Members: members, LoadBefore: load(), LeaseDuration: timing(o.slower).LeaseDuration.Seconds()}
 	s := &scenario{options: o, result: &r, generation: 1, began: time.Now()}
@@ -87,8 +87,8 @@ func runFleet(ctx context.Context, o options, members int) (r result, err error)
 	return r, errors.Join(err, s.crews.err())
 }
 
-// silence writes an audit policy by which nothing is logged: with every Lease in full, the log
-// costs the API server as much as the writes.
+// silence writes an audit policy that logs nothing. With every Lease in full, the log would cost
+// the API server as much as the writes.
 func silence(folder string) (string, error) {
 	path, err := filepath.Abs(filepath.Join(folder, "no-audit.yaml"))
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *scenario) sayf(format string, args ...any) {
 	fmt.Printf("%6.1f s  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// prepare makes what the crews need.
+// prepare creates what the crews need.
 func (s *scenario) prepare(members int) error {
 	exe, err := executable()
 	if err != nil {
@@ -127,7 +127,7 @@ func (s *scenario) prepare(members int) error {
 	return s.crews.listen(socket)
 }
 
-// walk goes through the scenario.
+// walk runs the steps of the scenario.
 func (s *scenario) walk(ctx context.Context) error {
 	if err := s.join(ctx); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (s *scenario) walk(ctx context.Context) error {
 	return nil
 }
 
-// await waits for a condition, and for what would spoil the run.
+// await waits for a condition, and fails early if something spoils the run.
 func (s *scenario) await(ctx context.Context, condition func(context.Context) error) error {
 	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, s.patience)
@@ -194,8 +194,8 @@ func (s *scenario) awaitReady(ctx context.Context) error {
 	})
 }
 
-// took records how long a step took until everything had an owner, and until all were ready; and
-// the gaps meanwhile.
+// took records how long a step took until everything had an owner, and until all members were
+// ready, and the gaps.
 func (s *scenario) took(name string, from, whole int64) *step {
 	now := monotonic()
 	gaps := s.ledger.gaps(from, now)
@@ -213,7 +213,7 @@ func (s *scenario) took(name string, from, whole int64) *step {
 	return &s.result.Steps[len(s.result.Steps)-1]
 }
 
-// lostSince counts the memberships that have ended unasked, by why.
+// lostSince counts the memberships that have ended unasked, by reason.
 func (s *scenario) lostSince(from int64) map[string]int {
 	reasons := map[string]int{}
 	for _, m := range s.crews.told(lost, from) {
@@ -223,7 +223,7 @@ func (s *scenario) lostSince(from int64) map[string]int {
 	return reasons
 }
 
-// profile has all crews write a CPU profile, if that is wanted.
+// profile makes all crews write a CPU profile, with -profiles.
 func (s *scenario) profile(ctx context.Context, when string, d time.Duration) error {
 	for _, p := range s.crews.up() {
 		name, err := filepath.Abs(filepath.Join(s.out, fmt.Sprintf("%s-%d-%s.pprof", when, s.result.Members, p.name)))
@@ -281,7 +281,7 @@ func (s *scenario) idles(ctx context.Context) error {
 	return nil
 }
 
-// kill kills a crew, waits until everything has an owner, and starts it again.
+// kill kills a crew, waits until everything has an owner, and starts the crew again.
 func (s *scenario) kill(ctx context.Context, name, crew string) error {
 	p := s.crews.find(crew)
 	if p == nil {
@@ -338,7 +338,7 @@ func (s *scenario) roll(ctx context.Context) error {
 	return err
 }
 
-// changePlan cuts all ranges anew.
+// changePlan cuts all ranges differently.
 func (s *scenario) changePlan(ctx context.Context) error {
 	from := monotonic()
 	leases := s.client.CoordinationV1().Leases(namespace)
@@ -371,7 +371,7 @@ func (s *scenario) changePlan(ctx context.Context) error {
 	return err
 }
 
-// restart stops the API server and starts it again. Times are from when it answers.
+// restart stops the API server and starts it again. Times count from when it answers.
 func (s *scenario) restart(ctx context.Context) error {
 	down := monotonic()
 	if err := s.plane.StopAPIServer(); err != nil {
@@ -384,7 +384,7 @@ func (s *scenario) restart(ctx context.Context) error {
 		return err
 	}
 	from := monotonic()
-	// What a member still has to find out, it has found out after a lease duration.
+	// A member learns what it has missed within a lease duration.
 	if err := pause(ctx, timing(s.slower).LeaseDuration); err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kind is what a message from a crew is about.
+// kind is the kind of a message from a crew.
 type kind string
 
 const (
@@ -18,9 +18,9 @@ const (
 	// listed is a request that reads all Leases, by a list or by a watch that begins with all of
 	// them.
 	listed kind = "listed"
-	// watched is a watch that goes on from a version.
+	// watched is a watch that continues from a version.
 	watched kind = "watched"
-	// lost is a member whose membership has ended though nobody asked it to leave.
+	// lost is a member whose membership has ended although nobody asked it to leave.
 	lost kind = "lost"
 	// answer is the answer to a question.
 	answer kind = "answer"
@@ -43,7 +43,7 @@ type message struct {
 	Status status `json:"s,omitzero"`
 }
 
-// status is what a crew says of itself.
+// status is a crew's own status.
 type status struct {
 	Ready      int    `json:"ready"`
 	Missing    string `json:"missing,omitempty"`
@@ -54,8 +54,8 @@ type status struct {
 	Sent       int64  `json:"sent"`
 }
 
-// question is a line to a crew. It is answered with the status, after a garbage collection if
-// Collect is set. If Profile is set, the crew profiles its CPU for Seconds, to that file, and
+// question is a line to a crew. The crew answers with its status, after a garbage collection if
+// Collect is set. If Profile is set, the crew profiles its CPU to that file for Seconds, and
 // answers at once.
 type question struct {
 	ID      int64  `json:"id"`

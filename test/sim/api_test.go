@@ -16,10 +16,11 @@ import (
 // resource is what all work writes.
 const resource = "pods"
 
-// longestWire is how long a write can be on its way: shorter than any lease duration by any clock.
+// longestWire limits how long a write is in transit. It is shorter than a lease duration by any
+// clock.
 const longestWire = 3 * time.Second
 
-// api is the API server: it takes writes, and remembers them.
+// api is the API server: it accepts writes and records them.
 type api struct {
 	version int
 	written map[part][]written
@@ -28,24 +29,23 @@ type api struct {
 // written is a write that was accepted.
 type written struct {
 	process *process
-	// claim is the one that it was sent under; nil if there was none.
+	// claim is the claim under which the write was sent; nil if there was none.
 	claim    *claim
 	version  int
 	sent, at time.Time
-	// late: the claim behind it had ended when it arrived.
+	// late is set if the claim had ended when the write arrived.
 	late bool
 }
 
 func (a *api) init() { a.written = map[part][]written{} }
 
-// versionAt returns the version of the last write to what a part covers that was accepted at or
-// before t.
-func (w *world) versionAt(p part, t time.Time) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// versionAt returns the version of the last write accepted by time t to anything that p covers.
+func (sim *simulation) versionAt(p part, t time.Time) int {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
 	last := 0
-	for _, overlapping := range w.overlappingLocked(p) {
-		for _, write := range slices.Backward(w.written[overlapping]) {
+	for _, overlapping := range sim.overlappingLocked(p) {
+		for _, write := range slices.Backward(sim.written[overlapping]) {
 			if !write.at.After(t) {
 				last = max(last, write.version)
 				break
@@ -62,11 +62,11 @@ type wire struct {
 	part    part
 }
 
-// RoundTrip implements http.RoundTripper. A request is sent when this is called; whether anybody
-// waits for its answer makes no difference to the server.
+// RoundTrip implements http.RoundTripper. The request is sent when it is called. The server carries
+// it out whether or not the caller waits for the answer.
 func (r *wire) RoundTrip(req *http.Request) (*http.Response, error) {
-	w, p, sent := r.process.world, r.process, time.Now()
-	held := w.judgeSent(p, r.shard, termOf(req))
+	sim, p, sent := r.process.sim, r.process, time.Now()
+	held := sim.judgeSent(p, r.shard, termOf(req))
 	out, back := p.upTo(20*time.Millisecond), p.upTo(20*time.Millisecond)
 	if p.chance(0.02) {
 		out = p.upTo(longestWire)
@@ -76,12 +76,12 @@ func (r *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	lost, refused, mute := p.fails(), p.fails(), p.fails()
 	answers := make(chan int, 1)
-	w.server.Go(func() {
+	sim.server.Go(func() {
 		if lost {
 			return
 		}
 		<-time.After(out)
-		version := w.accept(r.part, written{process: p, claim: held, sent: sent})
+		version := sim.accept(r.part, written{process: p, claim: held, sent: sent})
 		<-time.After(back)
 		if !mute {
 			answers <- version
@@ -113,7 +113,7 @@ func answer(status int, body string) *http.Response {
 	}
 }
 
-// termOf reads the term that the fence has put into the request.
+// termOf returns the term that the fence wrote into the request.
 func termOf(req *http.Request) int32 {
 	_, after, _ := strings.Cut(req.Header.Get("User-Agent"), "term=")
 	digits, _, _ := strings.Cut(after, ")")
@@ -124,26 +124,26 @@ func termOf(req *http.Request) int32 {
 	return int32(term)
 }
 
-// accept takes a write and returns its version, or 0 if it is refused.
-func (w *world) accept(p part, write written) int {
-	refused := w.enforced && w.admission.refuses(write.process.id())
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// accept records a write and returns its version, or 0 if the API server refuses it.
+func (sim *simulation) accept(p part, write written) int {
+	refused := sim.enforced && sim.admission.refuses(write.process.id())
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
 	if refused {
-		w.countLocked(serverRefusals)
+		sim.countLocked(serverRefusals)
 		return 0
 	}
-	w.version++
-	write.version, write.at = w.version, time.Now()
+	sim.version++
+	write.version, write.at = sim.version, time.Now()
 	write.late = write.claim == nil || !write.claim.valid()
-	w.countLocked(writes)
+	sim.countLocked(writes)
 	if write.late {
-		w.countLocked(lateWrites)
+		sim.countLocked(lateWrites)
 	}
-	w.written[p] = append(w.written[p], write)
+	sim.written[p] = append(sim.written[p], write)
 	if took := write.at.Sub(write.sent); took > longestWire {
-		w.failLockedf(wireTime, "a write of %s to %s was accepted %v after it was sent", write.process.name(), p.id, took)
+		sim.failLockedf(wireTime, "a write of %s to %s was accepted %v after it was sent", write.process.name(), p.id, took)
 	}
-	w.judgeAcceptedLocked(p, write)
-	return w.version
+	sim.judgeAcceptedLocked(p, write)
+	return sim.version
 }

@@ -7,8 +7,8 @@ import (
 
 var errKilled = errors.New("the process was killed")
 
-// barrier is what stands between a process and the world. While it is closed, the process is
-// suspended or dead: nothing goes in or out, and no timer of its fires.
+// barrier separates a process from everything else. While it is closed, the process is suspended or
+// dead: nothing passes in either direction, and none of its timers fires.
 type barrier struct {
 	mu      sync.Mutex
 	closed  chan struct{} // nil if open
@@ -16,7 +16,7 @@ type barrier struct {
 	waiting []func()
 }
 
-// close shuts the barrier.
+// close closes the barrier.
 func (b *barrier) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -25,7 +25,7 @@ func (b *barrier) close() {
 	}
 }
 
-// kill shuts it until bury.
+// kill closes the barrier until bury.
 func (b *barrier) kill() {
 	b.close()
 	b.mu.Lock()
@@ -43,7 +43,7 @@ func (b *barrier) open() {
 	b.release()
 }
 
-// bury lets the goroutines of a dead process go, with an error for whatever they try.
+// bury releases the goroutines of a dead process. Whatever they try returns an error.
 func (b *barrier) bury() {
 	b.mu.Lock()
 	if b.closed == nil {
@@ -53,7 +53,7 @@ func (b *barrier) bury() {
 	b.release()
 }
 
-// release opens the barrier, which is locked, and unlocks it.
+// release opens the barrier and unlocks it. The caller has locked it.
 func (b *barrier) release() {
 	close(b.closed)
 	b.closed = nil
@@ -65,7 +65,7 @@ func (b *barrier) release() {
 	}
 }
 
-// pass waits until it is open. It returns an error if the process was killed.
+// pass waits until the barrier is open. It returns an error if the process was killed.
 func (b *barrier) pass() error {
 	for {
 		b.mu.Lock()
@@ -82,7 +82,7 @@ func (b *barrier) pass() error {
 	}
 }
 
-// whenOpen calls f now, or as soon as it is open.
+// whenOpen calls f as soon as the barrier is open.
 func (b *barrier) whenOpen(f func()) {
 	b.mu.Lock()
 	if b.closed != nil {
@@ -94,7 +94,7 @@ func (b *barrier) whenOpen(f func()) {
 	f()
 }
 
-// isClosed reports whether something would have to wait.
+// isClosed reports whether the barrier is closed.
 func (b *barrier) isClosed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -21,17 +21,17 @@ type claim struct {
 	process *process
 	id      shard.ID
 	term    int32
-	// acquired is when it began.
+	// acquired is when the claim began.
 	acquired time.Time
-	// draining is when its work was asked to stop, by the holder's clock.
+	// draining is when the holder asked its work to stop, by the holder's clock.
 	draining time.Time
-	// ended is when it ended; zero before that.
+	// ended is when the claim ended; zero before that.
 	ended time.Time
-	// released is set once its holder has sent the release.
+	// released is set once the holder has sent the release.
 	released bool
 }
 
-// valid reports whether a write may start now.
+// valid reports whether the holder may start a write.
 func (c *claim) valid() bool { return c.ended.IsZero() && c.confirmed() }
 
 // confirmed reports whether the last heartbeat is recent enough.
@@ -40,12 +40,12 @@ func (c *claim) confirmed() bool {
 	return !c.process.isDead() && c.process.clock.Now().Before(deadline)
 }
 
-// over reports whether it has ended before this instant. Of a write that passes the fence and an
-// end in the same instant of virtual time nothing says which was first.
+// over reports whether the claim ended before this instant. If a write passes the fence at the same
+// virtual instant, nothing says which came first.
 func (c *claim) over() bool { return !c.ended.IsZero() && time.Now().After(c.ended) }
 
-func (w *world) claimLocked(p *process, id shard.ID, term int32) *claim {
-	for _, c := range w.claims[id] {
+func (sim *simulation) claimLocked(p *process, id shard.ID, term int32) *claim {
+	for _, c := range sim.claims[id] {
 		if c.process == p && c.term == term {
 			return c
 		}
@@ -53,9 +53,9 @@ func (w *world) claimLocked(p *process, id shard.ID, term int32) *claim {
 	return nil
 }
 
-// heldLocked returns the valid claim of a process on a shard; nil if it has none.
-func (w *world) heldLocked(p *process, id shard.ID) *claim {
-	for _, c := range w.claims[id] {
+// heldLocked returns the process's valid claim on a shard, or nil.
+func (sim *simulation) heldLocked(p *process, id shard.ID) *claim {
+	for _, c := range sim.claims[id] {
 		if c.process == p && c.valid() {
 			return c
 		}
@@ -63,26 +63,26 @@ func (w *world) heldLocked(p *process, id shard.ID) *claim {
 	return nil
 }
 
-// observeClaimLocked is told the events of shards.
-func (w *world) observeClaimLocked(p *process, e fleet.Event) {
-	c := w.claimLocked(p, e.ID, e.Term)
+// observeClaimLocked receives the events of shards.
+func (sim *simulation) observeClaimLocked(p *process, e fleet.Event) {
+	c := sim.claimLocked(p, e.ID, e.Term)
 	switch e.Type {
 	case election.EventAcquired:
-		w.countLocked(claimsBegun)
+		sim.countLocked(claimsBegun)
 		if len(p.rings) > 0 {
-			w.countLocked(ringClaims)
+			sim.countLocked(ringClaims)
 		}
-		said, touched := w.touched[election.MemberLease(fleetName, p.seat.name)]
+		said, touched := sim.touched[election.MemberLease(fleetName, p.seat.name)]
 		if len(p.rings) > 0 && !slices.Contains(p.rings, e.ID.Ring) && !(touched && time.Since(said) < excuse) {
-			w.failLockedf(ringServed, "%s claims %s, and serves the rings %v", p.name(), e.ID, p.rings)
+			sim.failLockedf(ringServed, "%s claims %s, but serves the rings %v", p.name(), e.ID, p.rings)
 		}
-		w.claims[e.ID] = append(w.claims[e.ID], &claim{
+		sim.claims[e.ID] = append(sim.claims[e.ID], &claim{
 			process: p, id: e.ID, term: e.Term, acquired: time.Now(),
 		})
-		w.judgeClaimsLocked(e.ID)
+		sim.judgeClaimsLocked(e.ID)
 	case fleet.EventRunning:
 		if a := e.Acquisition; a != nil && a.How == fleet.HowTakeover && a.Cold == nil {
-			w.countLocked(standbyTakeovers)
+			sim.countLocked(standbyTakeovers)
 		}
 	}
 	if c == nil {
@@ -91,105 +91,105 @@ func (w *world) observeClaimLocked(p *process, e fleet.Event) {
 	switch e.Type {
 	case election.EventDraining:
 		c.draining = p.clock.Now()
-		w.judgeDrainLater(c)
+		sim.judgeDrainLater(c)
 	case election.EventEnded:
 		c.ended = time.Now()
 	}
 }
 
-// judgeClaimsLocked holds that no two claims on a shard are valid.
-func (w *world) judgeClaimsLocked(id shard.ID) {
+// judgeClaimsLocked checks that at most one claim on a shard is valid.
+func (sim *simulation) judgeClaimsLocked(id shard.ID) {
 	var holders []string
-	w.claims[id] = slices.DeleteFunc(w.claims[id], func(c *claim) bool { return c.over() || c.process.isDead() })
+	sim.claims[id] = slices.DeleteFunc(sim.claims[id], func(c *claim) bool { return c.over() || c.process.isDead() })
 	excused := false
-	for _, c := range w.claims[id] {
+	for _, c := range sim.claims[id] {
 		if c.valid() {
 			holders = append(holders, fmt.Sprintf("%s in term %d", c.process.name(), c.term))
 			excused = excused || c.process.wasFrozen()
 		}
 	}
-	given, disturbed := w.disturbed[w.leaseOf(id)]
+	given, disturbed := sim.disturbed[sim.leaseOf(id)]
 	if len(holders) > 1 && !excused && (!disturbed || time.Since(given) >= excuse) {
-		w.failLockedf(oneClaim, "two claims on %s are valid: %s", id, strings.Join(holders, ", "))
+		sim.failLockedf(oneClaim, "two claims on %s are valid: %s", id, strings.Join(holders, ", "))
 	}
 }
 
-// judgeSent holds that a write starts under a valid claim, and that its work has not been asked to
-// stop too long ago. It returns the claim.
-func (w *world) judgeSent(p *process, id shard.ID, term int32) *claim {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	c := w.claimLocked(p, id, term)
+// judgeSent checks that a write starts under a valid claim, and within the drain limit if the work
+// was asked to stop. It returns the claim.
+func (sim *simulation) judgeSent(p *process, id shard.ID, term int32) *claim {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	c := sim.claimLocked(p, id, term)
 	if p.isDead() {
 		return c
 	}
 	if c == nil || c.over() || !c.confirmed() {
-		w.failLockedf(fencing, "%s writes to %s in term %d, and has no valid claim", p.name(), id, term)
+		sim.failLockedf(fencing, "%s writes to %s in term %d, and has no valid claim", p.name(), id, term)
 		return c
 	}
 	if since := p.clock.Now().Sub(c.draining); !c.draining.IsZero() && since > handoffTimeout+10*time.Millisecond && !p.wasSuspended() {
-		w.failLockedf(drainFence, "%s writes to %s %v after its work was asked to stop", p.name(), id, since)
+		sim.failLockedf(drainFence, "%s writes to %s %v after its work was asked to stop", p.name(), id, since)
 	}
-	w.judgeLeaderLocked(p, fmt.Sprintf("%s writes to %s", p.name(), id))
-	w.judgeClaimsLocked(id)
+	sim.judgeLeaderLocked(p, fmt.Sprintf("%s writes to %s", p.name(), id))
+	sim.judgeClaimsLocked(id)
 	return c
 }
 
-// judgeDrainLater holds that work which was asked to stop has returned, or its process has ended,
-// once the fence has been closed for a lease duration.
-func (w *world) judgeDrainLater(c *claim) {
+// judgeDrainLater checks that work that was asked to stop has returned, or that its process has
+// ended, once the fence has been closed for a lease duration.
+func (sim *simulation) judgeDrainLater(c *claim) {
 	limit := handoffTimeout + election.DefaultTiming().LeaseDuration + requestSlack
 	time.AfterFunc(limit, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		for part, works := range w.works {
+		sim.mu.Lock()
+		defer sim.mu.Unlock()
+		for part, works := range sim.works {
 			for _, k := range works {
 				if k.process == c.process && part.id == c.id && k.term == c.term && !c.process.wasSuspended() {
-					w.failLockedf(drains, "%s works on %s %v after it was asked to stop", c.process.name(), c.id, limit)
+					sim.failLockedf(drains, "%s works on %s %v after it was asked to stop", c.process.name(), c.id, limit)
 				}
 			}
 		}
 	})
 }
 
-// judgeUpdate holds that nobody clears a Lease while its own work runs.
-func (w *world) judgeUpdate(p *process, lease *coordinationv1.Lease) {
+// judgeUpdate checks that no member clears a Lease while its own work runs.
+func (sim *simulation) judgeUpdate(p *process, lease *coordinationv1.Lease) {
 	if lease.Name == leaseapi.PlanLease(fleetName) {
-		w.notePlan(lease)
+		sim.notePlan(lease)
 	}
 	if ptr.Deref(lease.Spec.HolderIdentity, "") != "" {
 		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for part, works := range w.works {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	for part, works := range sim.works {
 		for _, k := range works {
-			if k.process == p && w.leaseOf(part.id) == lease.Name {
-				w.failLockedf(release, "%s releases %s while its work runs", p.name(), lease.Name)
+			if k.process == p && sim.leaseOf(part.id) == lease.Name {
+				sim.failLockedf(release, "%s releases %s while its work runs", p.name(), lease.Name)
 			}
 		}
 	}
-	for part := range w.written {
-		if w.leaseOf(part.id) != lease.Name {
+	for part := range sim.written {
+		if sim.leaseOf(part.id) != lease.Name {
 			continue
 		}
-		for _, write := range w.written[part] {
+		for _, write := range sim.written[part] {
 			if write.process == p && write.claim != nil {
 				write.claim.released = true
 			}
 		}
 	}
-	for id, claims := range w.claims {
+	for id, claims := range sim.claims {
 		for _, c := range claims {
-			if c.process == p && w.leaseOf(id) == lease.Name {
+			if c.process == p && sim.leaseOf(id) == lease.Name {
 				c.released = true
 			}
 		}
 	}
 }
 
-// judgeTermsLocked holds that terms rise with every acquisition.
-func (w *world) judgeTermsLocked(history []leasetest.Write) {
+// judgeTermsLocked checks that terms rise with every acquisition.
+func (sim *simulation) judgeTermsLocked(history []leasetest.Write) {
 	highest := map[string]int32{}
 	for _, write := range history {
 		before, after := election.RecordFrom(write.Before), election.RecordFrom(write.After)
@@ -199,18 +199,18 @@ func (w *world) judgeTermsLocked(history []leasetest.Write) {
 			delete(highest, before.Name)
 			continue
 		case write.Client == "":
-			// Somebody else wrote: from here on that is the term to beat.
+			// Somebody outside the fleet wrote: later terms must exceed this one.
 			highest[name] = after.Transitions
 			continue
 		case name == stockLease:
-			continue // Members that share a term write it again after somebody has cleared the Lease.
+			continue // Members that share a term write it again after a Lease was cleared.
 		case after.Holder == "" || after.Holder == before.Holder && after.Transitions == before.Transitions:
 			continue
 		}
 		last, known := highest[name]
 		if known && after.Transitions <= last {
-			w.failLockedf(terms, "%s was acquired by %s at %.3f in term %d after term %d", name, after.Holder,
-				write.Time.Sub(w.begin).Seconds(), after.Transitions, last)
+			sim.failLockedf(terms, "%s was acquired by %s at %.3f in term %d after term %d", name, after.Holder,
+				write.Time.Sub(sim.begin).Seconds(), after.Transitions, last)
 		}
 		highest[name] = after.Transitions
 	}

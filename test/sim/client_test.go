@@ -12,24 +12,24 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
-// deadConnection is when a connection on which nothing is answered is given up: client-go pings it.
+// deadConnection is how long client-go keeps a connection whose pings go unanswered.
 const deadConnection = 45 * time.Second
 
-// barrierClient is a process's client for Leases. What it sends and what it is answered passes the
-// process's barrier.
+// barrierClient is a process's client for Leases. Its requests and their answers pass the process's
+// barrier.
 type barrierClient struct {
 	process *process
 	client  *leasetest.Client
 }
 
-// behindBarrier sends a request. While the process is suspended after that, the server carries it
-// out, and the answer waits.
+// behindBarrier sends a request. If the process is suspended after that, the server still carries
+// it out, and the answer waits.
 func behindBarrier[T any](c barrierClient, request func() (T, error)) (T, error) {
 	var none T
 	if err := c.process.barrier.pass(); err != nil {
 		return none, err
 	}
-	c.process.world.step()
+	c.process.sim.step()
 	value, err := request()
 	if dead := c.process.barrier.pass(); dead != nil {
 		return none, dead
@@ -37,7 +37,7 @@ func behindBarrier[T any](c barrierClient, request func() (T, error)) (T, error)
 	return value, err
 }
 
-// Get implements fleet.Leases, as do the four below.
+// Get implements fleet.Leases, as do the four methods below.
 func (c barrierClient) Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error) {
 	return behindBarrier(c, func() (*coordinationv1.Lease, error) { return c.client.Get(ctx, name, opts) })
 }
@@ -54,7 +54,7 @@ func (c barrierClient) Create(ctx context.Context, lease *coordinationv1.Lease, 
 
 func (c barrierClient) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
 	return behindBarrier(c, func() (*coordinationv1.Lease, error) {
-		c.process.world.judgeUpdate(c.process, lease)
+		c.process.sim.judgeUpdate(c.process, lease)
 		return c.client.Update(ctx, lease, opts)
 	})
 }
@@ -104,7 +104,7 @@ func (w *barrierWatch) pump(ctx context.Context, p *process) {
 		}
 		select {
 		case <-time.After(p.blind()):
-		case <-ctx.Done(): // Nobody is there for whom time would go on.
+		case <-ctx.Done(): // Nobody else makes virtual time pass.
 			return
 		}
 		select {

@@ -9,20 +9,19 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// skewedClock is a process's clock: it runs at a rate of its own, from a time of its own, and its
-// timers do not fire while the process is suspended. Frozen, it stands still, as that of a virtual
-// machine does that is paused.
+// skewedClock is a process's clock. It has its own rate and offset, and its timers do not fire
+// while the process is suspended. A frozen clock stands still, like that of a paused virtual
+// machine.
 type skewedClock struct {
 	barrier *barrier
 	begin   time.Time
 	rate    float64
-	// held is how long timers that came due in suspend fire late, as those of a suspended machine
-	// do.
+	// held is how late timers fire that came due in a suspend, as those of a suspended machine do.
 	held atomic.Int64
 
 	mu     sync.Mutex
 	shift  time.Duration
-	frozen time.Time // what it shows while it stands still; else zero
+	frozen time.Time // what it shows while frozen; else zero
 }
 
 // Now implements election.Clock.
@@ -43,14 +42,14 @@ func (c *skewedClock) readingLocked() time.Time {
 	return c.begin.Add(c.shift + elapsed)
 }
 
-// jump moves the clock.
+// jump shifts the clock.
 func (c *skewedClock) jump(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.shift += d
 }
 
-// freeze has the clock stand still until thaw.
+// freeze stops the clock until thaw.
 func (c *skewedClock) freeze() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +58,7 @@ func (c *skewedClock) freeze() {
 	}
 }
 
-// thaw has the clock go on from where it stands, and reports whether it stood still.
+// thaw restarts the clock from where it stopped, and reports whether it was frozen.
 func (c *skewedClock) thaw() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,8 +84,8 @@ func (c *skewedClock) NewTimer(d time.Duration) clock.Timer {
 	return t
 }
 
-// virtual returns how long d takes. It is rounded up: a timer that fires before its time by the
-// clock that set it would be set again and again, without any time passing.
+// virtual returns how long d takes in virtual time, rounded up. A timer that fires early by its own
+// clock would be reset for ever without any time passing.
 func (c *skewedClock) virtual(d time.Duration) time.Duration {
 	if d <= 0 || *mistake == "hasty_timers" {
 		return 0

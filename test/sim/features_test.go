@@ -17,42 +17,42 @@ import (
 const (
 	// stockLease is the Lease of the stock controller manager's leader election.
 	stockLease = "kube-controller-manager"
-	// longestLinger is how long a stock controller manager goes on after it has let go of its
+	// longestLinger is how long a stock controller manager keeps working after it has released its
 	// Lease.
 	longestLinger = 2 * time.Second
-	// lockDelay is longer than that by any clock.
+	// lockDelay is longer than longestLinger by any clock.
 	lockDelay = 3 * time.Second
-	// longestMarkLag is how long the API server may not know of a mark that it has accepted.
+	// longestMarkLag is how long the API server may not enforce a mark that it has accepted.
 	longestMarkLag = 600 * time.Millisecond
-	// fenceDelay is longer than that by any clock.
+	// fenceDelay is longer than longestMarkLag by any clock.
 	fenceDelay = 900 * time.Millisecond
-	// fastest is how much faster than the others a clock may be: by less than lease duration /
-	// renew deadline.
+	// fastest is how much faster than the others a clock may be: less than lease duration / renew
+	// deadline.
 	fastest = 1.45
-	// fastestWithStock is the same where stock controller managers are, whose clock is the slowest:
-	// client-go's elector believes to lead for a renew deadline and a retry period.
+	// fastestWithStock replaces fastest where stock controller managers, with the slowest clock,
+	// compete. client-go's elector believes that it leads for a renew deadline plus a retry period.
 	fastestWithStock = 1.2
 )
 
-// features are what a world has besides members, a plan and faults.
+// features are what a seed has besides members, a plan and faults.
 type features struct {
-	// drift: the clocks differ in speed.
+	// drift makes the clocks differ in speed.
 	drift bool
-	// leaderLocks: stock controller managers compete with the fleet for the leader lock.
+	// leaderLocks makes stock controller managers compete with the fleet for the leader lock.
 	leaderLocks bool
-	// enforced: the API server enforces deploy/fence, and the clocks of suspended processes may
+	// enforced makes the API server enforce deploy/fence. The clocks of suspended processes may
 	// stand still.
 	enforced bool
-	// standby: members keep warm what they would own if its holder failed.
+	// standby makes members keep warm the shards that they would own if the holder failed.
 	standby bool
-	// rings: there is another ring of namespaces, members serve some rings only, and controllers
-	// move between rings.
+	// rings adds a second ring of namespaces, members that serve only some rings, and moves of
+	// controllers between rings.
 	rings bool
-	// planner: the planner balances ranges.
+	// planner makes the planner balance ranges.
 	planner bool
-	// versions: members are of two versions, whose controllers differ.
+	// versions gives the members two versions with different controllers.
 	versions bool
-	// refresh: what was prepared can be held against the present.
+	// refresh lets prepared caches be compared with the current state.
 	refresh bool
 	// shutdown is --controller-shutdown-timeout.
 	shutdown time.Duration
@@ -75,38 +75,39 @@ func (f features) String() string {
 	return fmt.Sprintf("%s, shutdown timeout %v", text, f.shutdown)
 }
 
-// configure has a member's configuration say what the world has.
-func (w *world) configure(c *fleet.Config, s *seat) {
-	c.Rings, c.Standby, c.ShutdownTimeout = s.rings, w.standby, w.shutdown
-	if w.leaderLocks {
+// configure sets a member's configuration for the seed's features.
+func (sim *simulation) configure(c *fleet.Config, s *seat) {
+	c.Rings, c.Standby, c.ShutdownTimeout = s.rings, sim.standby, sim.shutdown
+	if sim.leaderLocks {
 		c.LeaderLocks, c.LeaderLockDelay = []string{stockLease}, lockDelay
 	}
-	if w.enforced {
+	if sim.enforced {
 		c.Enforced, c.FenceDelay = func() bool { return true }, fenceDelay
 	}
-	if w.planner {
+	if sim.planner {
 		c.CensusInterval = 6 * time.Second
 		c.Replanning = fleet.Replanning{
 			Interval: replanInterval,
 			Urgent:   math.Inf(1),
 			Limits:   shard.Limits{ShardsPerMember: 1, MostShardsPerMember: 3, Trigger: 1.3, Target: 1.1, MaxRound: 0.5, MinWeight: 20},
 		}
-		if w.urgent() {
+		if sim.urgent() {
 			c.Replanning.Urgent = 0 // the default
 		}
 	}
 }
 
-// urgent reports whether the planner may find an imbalance too large to wait with. In other worlds
-// it leaves time between its changes whatever the weights, which judgePlansLocked holds.
+// urgent reports whether the planner may treat an imbalance as too large to wait. Elsewhere it must
+// leave time between its changes whatever the weights, which judgePlansLocked checks.
 func (f features) urgent() bool { return f.planner && f.drift }
 
-// firstPlan has n ranges and two groups, and two ranges of another ring where there are more.
-func (w *world) firstPlan(n int) shard.Plan {
-	plan := shard.Plan{Generation: 1, Rings: []shard.Ring{w.ringOf("namespaces", n, "job-controller")}}
-	if w.rings {
+// firstPlan returns a plan with n ranges and two groups, and two ranges of another ring if the seed
+// has one.
+func (sim *simulation) firstPlan(n int) shard.Plan {
+	plan := shard.Plan{Generation: 1, Rings: []shard.Ring{sim.ringOf("namespaces", n, "job-controller")}}
+	if sim.rings {
 		plan.Rings = []shard.Ring{
-			w.ringOf("namespaces", n, "cronjob-controller", "job-controller"), w.ringOf("services", 2, "endpointslice-controller", "service-controller"),
+			sim.ringOf("namespaces", n, "cronjob-controller", "job-controller"), sim.ringOf("services", 2, "endpointslice-controller", "service-controller"),
 		}
 	}
 	plan.Rings = append(plan.Rings, shard.Ring{Name: "cluster", Scope: shard.ScopeCluster, Shards: []shard.Shard{
@@ -116,10 +117,10 @@ func (w *world) firstPlan(n int) shard.Plan {
 	return plan
 }
 
-func (w *world) ringOf(name string, n int, controllers ...string) shard.Ring {
+func (sim *simulation) ringOf(name string, n int, controllers ...string) shard.Ring {
 	ranges, err := shard.EqualRanges(n)
 	if err != nil {
-		w.t.Fatal(err)
+		sim.t.Fatal(err)
 	}
 	ring := shard.Ring{Name: name, Scope: shard.ScopeNamespaced, Controllers: controllers}
 	for i, r := range ranges {
@@ -128,12 +129,12 @@ func (w *world) ringOf(name string, n int, controllers ...string) shard.Ring {
 	return ring
 }
 
-// someRings returns what rings a member serves; nil is all.
-func (w *world) someRings() []string {
-	if !w.rings {
+// someRings returns the rings that a member serves; nil means all.
+func (sim *simulation) someRings() []string {
+	if !sim.rings {
 		return nil
 	}
-	return [][]string{nil, {"namespaces", "cluster"}, {"services"}, {"services", "namespaces"}, {"cluster"}}[w.random.IntN(5)]
+	return [][]string{nil, {"namespaces", "cluster"}, {"services"}, {"services", "namespaces"}, {"cluster"}}[sim.random.IntN(5)]
 }
 
 // serves reports whether the process serves a ring.
@@ -141,23 +142,23 @@ func (p *process) serves(ring string) bool {
 	return len(p.rings) == 0 || slices.Contains(p.rings, ring)
 }
 
-// populate gives the namespaces their weights, or changes some.
-func (w *world) populate() {
+// populate sets the namespaces' weights, or changes some of them.
+func (sim *simulation) populate() {
 	weights := map[string]int64{}
-	maps.Copy(weights, *w.weights.Load())
+	maps.Copy(weights, *sim.weights.Load())
 	for range 12 {
-		weights[fmt.Sprintf("ns-%d", w.random.IntN(30))] = 1 + w.random.Int64N(100)
+		weights[fmt.Sprintf("ns-%d", sim.random.IntN(30))] = 1 + sim.random.Int64N(100)
 	}
-	w.weights.Store(&weights)
+	sim.weights.Store(&weights)
 }
 
 // Weigh implements fleet.Weigher.
 func (k *work) Weigh() map[string]int64 {
-	if !k.process.world.planner || k.over.Load() {
+	if !k.process.sim.planner || k.over.Load() {
 		return nil
 	}
 	mine := map[string]int64{}
-	for namespace, weight := range *k.process.world.weights.Load() {
+	for namespace, weight := range *k.process.sim.weights.Load() {
 		if k.given.Shard.Range.Contains(shard.Hash(namespace)) {
 			mine[namespace] = weight
 		}
@@ -165,11 +166,11 @@ func (k *work) Weigh() map[string]int64 {
 	return mine
 }
 
-// Load implements fleet.Loader: 100 bytes an object, and groups that are as heavy as many. Where
-// all clocks run at one speed nobody tells what it takes, as in an older version.
+// Load implements fleet.Loader with 100 bytes an object and heavy groups. If all clocks run at one
+// speed, no member reports its load, as in an older version.
 func (k *work) Load() (fleet.Load, bool) {
 	weights := k.Weigh()
-	if weights == nil || !k.process.world.drift {
+	if weights == nil || !k.process.sim.drift {
 		return fleet.Load{}, false
 	}
 	load := fleet.Load{Namespaces: weights}
@@ -182,8 +183,8 @@ func (k *work) Load() (fleet.Load, bool) {
 	return load, true
 }
 
-// TestDelaysAreLongEnough checks that the fleet's configured delays are longer than the models
-// take, by any clock.
+// TestDelaysAreLongEnough checks that the configured delays exceed what the models take, by any
+// clock.
 func TestDelaysAreLongEnough(t *testing.T) {
 	for name, delay := range map[string][2]time.Duration{
 		"leader-lock": {lockDelay, longestLinger}, "fence": {fenceDelay, longestMarkLag},

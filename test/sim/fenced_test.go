@@ -17,8 +17,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// admission is the API server's part of deploy/fence: it refuses the credentials that a marked
-// Lease of a member lists, as far as its own watch has brought them.
+// admission is the API server's part of deploy/fence. It refuses the credentials that a member's
+// marked Lease lists, once its own watch has delivered the mark.
 type admission struct {
 	client *leasetest.Client
 	cancel context.CancelFunc
@@ -29,17 +29,17 @@ type admission struct {
 }
 
 // admit starts the API server's watch, which lags by up to longestMarkLag.
-func (w *world) admit() {
-	a := &admission{client: w.store.Client("apiserver"), ended: make(chan struct{}), leases: map[string]*coordinationv1.Lease{}}
-	w.admission = a
-	if !w.enforced {
+func (sim *simulation) admit() {
+	a := &admission{client: sim.store.Client("apiserver"), ended: make(chan struct{}), leases: map[string]*coordinationv1.Lease{}}
+	sim.admission = a
+	if !sim.enforced {
 		close(a.ended)
 		a.cancel = func() {}
 		return
 	}
-	a.client.LagWatch(upTo(w.random, longestMarkLag))
+	a.client.LagWatch(upTo(sim.random, longestMarkLag))
 	var ctx context.Context
-	ctx, a.cancel = context.WithCancel(w.t.Context())
+	ctx, a.cancel = context.WithCancel(sim.t.Context())
 	go func() {
 		defer close(a.ended)
 		for ctx.Err() == nil {
@@ -75,7 +75,7 @@ func (a *admission) stop() {
 	<-a.ended
 }
 
-// refuses is the policy of deploy/fence, and what its binding selects.
+// refuses implements the policy of deploy/fence and its binding.
 func (a *admission) refuses(credential string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -95,14 +95,14 @@ func (a *admission) refuses(credential string) bool {
 // credential is what a process's work writes with.
 type credential struct {
 	turn      chan struct{} // holds one token
-	published bool          // belongs to who has the token
+	published bool          // belongs to the holder of the token
 }
 
-// id is what the API server knows the credential by.
+// id returns the ID by which the API server knows the credential.
 func (p *process) id() string { return "JTI=" + p.Incarnation() }
 
-// mint has the process's credential published, so that it can be fenced, before anything is written
-// with it.
+// mint publishes the process's credential before anything is written with it, so that it can be
+// fenced.
 func (p *process) mint(ctx context.Context) error {
 	p.credential.turn <- struct{}{}
 	defer func() { <-p.credential.turn }()

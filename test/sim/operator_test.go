@@ -13,17 +13,17 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// replan has an operator change the plan: a range is split, two are merged, or a boundary moves.
-func (w *world) replan() {
-	lease := w.store.Get(leaseapi.PlanLease(fleetName))
+// replan changes the plan as an operator would: it splits a range, merges two, or moves a boundary.
+func (sim *simulation) replan() {
+	lease := sim.store.Get(leaseapi.PlanLease(fleetName))
 	current, err := leaseapi.PlanOn(lease)
 	if err != nil {
 		return
 	}
-	if w.isBad(lease) {
-		// The operator works from the plan that was there before.
+	if sim.isBad(lease) {
+		// The operator works from the previous plan.
 		generation := current.Generation
-		current = w.lastPlan()
+		current = sim.lastPlan()
 		current.Generation = max(generation, current.Generation)
 	}
 	var namespaced []string
@@ -32,92 +32,92 @@ func (w *world) replan() {
 			namespaced = append(namespaced, ring.Name)
 		}
 	}
-	name := namespaced[w.random.IntN(len(namespaced))]
+	name := namespaced[sim.random.IntN(len(namespaced))]
 	edited := assignment.KeepHomes(current, name, func(id shard.ID) string {
-		return election.MemberOf(election.RecordFrom(w.store.Get(w.leaseOf(id))).Holder)
+		return election.MemberOf(election.RecordFrom(sim.store.Get(sim.leaseOf(id))).Holder)
 	})
 	i := slices.IndexFunc(edited.Rings, func(r shard.Ring) bool { return r.Name == name })
 	ring := &edited.Rings[i]
 	switch {
-	case w.versions && w.random.IntN(3) > 0:
-		w.turnCanary(&edited)
-	case w.random.IntN(3) > 0 || !w.moveController(&edited, ring):
-		w.edit(ring)
+	case sim.versions && sim.random.IntN(3) > 0:
+		sim.turnCanary(&edited)
+	case sim.random.IntN(3) > 0 || !sim.moveController(&edited, ring):
+		sim.edit(ring)
 	}
 	next, err := current.Successor(edited)
 	if err != nil {
-		w.failf(operator, "an operator's plan is refused: %v", err)
+		sim.failf(operator, "an operator's plan is refused: %v", err)
 		return
 	}
 	changed, err := leaseapi.WithPlan(fleetName, lease, next)
 	if err != nil {
-		w.failf(operator, "an operator's plan cannot be written: %v", err)
+		sim.failf(operator, "an operator's plan cannot be written: %v", err)
 		return
 	}
-	w.latest = next
-	if w.store.Tamper(lease.Name, func(l *coordinationv1.Lease) { l.Labels, l.Annotations = changed.Labels, changed.Annotations }) {
-		w.notef("the plan becomes generation %d: %v", next.Generation, ring.IDs())
-		w.tally(planChanges)
+	sim.latest = next
+	if sim.store.Tamper(lease.Name, func(l *coordinationv1.Lease) { l.Labels, l.Annotations = changed.Labels, changed.Annotations }) {
+		sim.notef("the plan becomes generation %d: %v", next.Generation, ring.IDs())
+		sim.tally(planChanges)
 	}
 }
 
 // edit splits a range of a ring, merges two, moves a boundary, or pins a shard.
-func (w *world) edit(ring *shard.Ring) {
+func (sim *simulation) edit(ring *shard.Ring) {
 	slices.SortFunc(ring.Shards, func(a, b shard.Shard) int { return cmp.Compare(a.Range.Start, b.Range.Start) })
-	i := w.random.IntN(len(ring.Shards))
+	i := sim.random.IntN(len(ring.Shards))
 	old := ring.Shards[i]
 	switch n := len(ring.Shards); {
-	case n < 5 && w.random.IntN(2) == 0 && old.Range.End-1 != old.Range.Start: // a canary's may be a hash wide
-		first, second := w.renamed(old), w.renamed(old)
+	case n < 5 && sim.random.IntN(2) == 0 && old.Range.End-1 != old.Range.Start: // a canary's may be one hash wide
+		first, second := sim.renamed(old), sim.renamed(old)
 		middle := old.Range.Start + (old.Range.End-1-old.Range.Start)/2 + 1 // End 0 is 2^64
 		first.Range.End, second.Range.Start = middle, middle
 		ring.Shards = slices.Replace(ring.Shards, i, i+1, first, second)
-	case n > 1 && i+1 < n && w.random.IntN(2) == 0:
-		merged := w.renamed(old)
+	case n > 1 && i+1 < n && sim.random.IntN(2) == 0:
+		merged := sim.renamed(old)
 		merged.Range.End = ring.Shards[i+1].Range.End
 		ring.Shards = slices.Replace(ring.Shards, i, i+2, merged)
 	case i+1 < n:
 		step := (old.Range.End - old.Range.Start) / 3
-		first, second := w.renamed(old), w.renamed(ring.Shards[i+1])
+		first, second := sim.renamed(old), sim.renamed(ring.Shards[i+1])
 		first.Range.End -= step
 		second.Range.Start -= step
 		ring.Shards = slices.Replace(ring.Shards, i, i+2, first, second)
 	default:
-		ring.Shards[i].Pin = w.seats[w.random.IntN(len(w.seats))].name
+		ring.Shards[i].Pin = sim.seats[sim.random.IntN(len(sim.seats))].name
 	}
 }
 
-// moveController moves a controller from the ring to another one of namespaces, and reports whether
-// there are both. Every shard of the two rings covers something else from then on.
-func (w *world) moveController(plan *shard.Plan, from *shard.Ring) bool {
+// moveController moves a controller to another ring of namespaces, and reports whether it could.
+// Every shard of the two rings then covers something else.
+func (sim *simulation) moveController(plan *shard.Plan, from *shard.Ring) bool {
 	to := slices.IndexFunc(plan.Rings, func(r shard.Ring) bool { return r.Scope == shard.ScopeNamespaced && r.Name != from.Name })
 	if to < 0 || len(from.Controllers) < 2 {
 		return false
 	}
 	into := &plan.Rings[to]
-	i := w.random.IntN(len(from.Controllers))
+	i := sim.random.IntN(len(from.Controllers))
 	into.Controllers = append(slices.Clone(into.Controllers), from.Controllers[i])
 	from.Controllers = slices.Delete(slices.Clone(from.Controllers), i, i+1)
 	for _, ring := range []*shard.Ring{from, into} {
 		ring.Shards = slices.Clone(ring.Shards)
 		for i := range ring.Shards {
-			ring.Shards[i] = w.renamed(ring.Shards[i])
+			ring.Shards[i] = sim.renamed(ring.Shards[i])
 		}
 	}
-	w.notef("the operator moves %v to ring %s", into.Controllers, into.Name)
-	w.tally(ringMoves)
+	sim.notef("the operator moves %v to ring %s", into.Controllers, into.Name)
+	sim.tally(ringMoves)
 	return true
 }
 
-// misplan has somebody write a plan that no member may follow: a shard in it covers something else
-// than before. What members would judge it by may go with it.
-func (w *world) misplan() {
-	lease := w.store.Get(leaseapi.PlanLease(fleetName))
+// misplan writes a plan that no member may follow, because a shard in it covers something else than
+// before. What members would judge it by may disappear with it.
+func (sim *simulation) misplan() {
+	lease := sim.store.Get(leaseapi.PlanLease(fleetName))
 	plan, err := leaseapi.PlanOn(lease)
-	if err != nil || w.isBad(lease) || len(plan.Rings[0].Shards) < 2 {
+	if err != nil || sim.isBad(lease) || len(plan.Rings[0].Shards) < 2 {
 		return
 	}
-	plan.Generation += 1 + w.random.Int64N(3)
+	plan.Generation += 1 + sim.random.Int64N(3)
 	ring := &plan.Rings[0]
 	ring.Shards = slices.Clone(ring.Shards)
 	slices.SortFunc(ring.Shards, func(a, b shard.Shard) int { return cmp.Compare(a.Range.Start, b.Range.Start) })
@@ -126,12 +126,12 @@ func (w *world) misplan() {
 	ring.Shards[1].Range.Start -= step
 	document, err := plan.Document()
 	if err != nil {
-		w.failf(operator, "a bad plan cannot be written: %v", err)
+		sim.failf(operator, "a bad plan cannot be written: %v", err)
 		return
 	}
-	good := [...]string{"removes", "spoils", "leaves"}[w.random.IntN(3)]
-	w.bad, w.misplanned = document, true
-	w.store.Tamper(lease.Name, func(l *coordinationv1.Lease) {
+	good := [...]string{"removes", "spoils", "leaves"}[sim.random.IntN(3)]
+	sim.bad, sim.misplanned = document, true
+	sim.store.Tamper(lease.Name, func(l *coordinationv1.Lease) {
 		l.Annotations[leaseapi.DocumentAnnotation] = document
 		switch good {
 		case "removes":
@@ -140,40 +140,40 @@ func (w *world) misplan() {
 			l.Annotations[leaseapi.LastGoodAnnotation] = "gzip:junk"
 		}
 	})
-	w.notef("somebody writes plan generation %d, which may not follow, and %s the last good one", plan.Generation, good)
+	sim.notef("somebody writes plan generation %d, which may not follow, and %s the last good one", plan.Generation, good)
 }
 
-// isBad reports whether what is on the plan's Lease is what misplan wrote there, and nobody works
-// by it. Where no member knew of another plan, it has become the fleet's plan.
-func (w *world) isBad(lease *coordinationv1.Lease) bool {
-	if w.bad == "" || lease == nil || lease.Annotations[leaseapi.DocumentAnnotation] != w.bad {
+// isBad reports whether the plan's Lease has what misplan wrote and no member follows it. If no
+// member knew another plan, it has become the fleet's plan.
+func (sim *simulation) isBad(lease *coordinationv1.Lease) bool {
+	if sim.bad == "" || lease == nil || lease.Annotations[leaseapi.DocumentAnnotation] != sim.bad {
 		return false
 	}
 	bad, err := leaseapi.PlanOn(lease)
 	if err != nil {
-		w.failf(operator, "a bad plan cannot be read: %v", err)
+		sim.failf(operator, "a bad plan cannot be read: %v", err)
 		return true
 	}
-	for _, p := range w.live() {
+	for _, p := range sim.live() {
 		if plan, known := p.Plan(); known && plan.Generation == bad.Generation && plan.Digest() == bad.Digest() {
-			w.notef("%s works by the bad plan", p.name())
-			w.latest, w.bad = bad, ""
+			sim.notef("%s follows the bad plan", p.name())
+			sim.latest, sim.bad = bad, ""
 			return false
 		}
 	}
 	return true
 }
 
-// drain has an operator drain a member, or take that back.
-func (w *world) drain(s *seat) {
-	w.store.Tamper(election.MemberLease(fleetName, s.name), func(l *coordinationv1.Lease) {
+// drain drains a member as an operator would, or undrains it.
+func (sim *simulation) drain(s *seat) {
+	sim.store.Tamper(election.MemberLease(fleetName, s.name), func(l *coordinationv1.Lease) {
 		if l.Annotations[leaseapi.DrainAnnotation] != "" {
-			w.notef("%s is undrained", s.name)
+			sim.notef("%s is undrained", s.name)
 			delete(l.Annotations, leaseapi.DrainAnnotation)
 			return
 		}
-		w.notef("%s is drained", s.name)
-		w.tally(memberDrains)
+		sim.notef("%s is drained", s.name)
+		sim.tally(memberDrains)
 		if l.Annotations == nil {
 			l.Annotations = map[string]string{}
 		}
@@ -182,21 +182,21 @@ func (w *world) drain(s *seat) {
 }
 
 // isDrained reports whether an operator has drained the member.
-func (w *world) isDrained(member string) bool {
-	lease := w.store.Get(election.MemberLease(fleetName, member))
+func (sim *simulation) isDrained(member string) bool {
+	lease := sim.store.Get(election.MemberLease(fleetName, member))
 	return lease != nil && lease.Annotations[leaseapi.DrainAnnotation] != ""
 }
 
 // isUnknown reports whether the plan names a controller that no live member has, and some member
-// refuses it: a plan that was good to members of one version, once those have gone.
-func (w *world) isUnknown(plan shard.Plan) bool {
-	live := w.live()
-	if !w.versions || !slices.ContainsFunc(live, func(p *process) bool { return p.Refused() != nil }) {
+// refuses it. Members of one version accepted such a plan and have since gone.
+func (sim *simulation) isUnknown(plan shard.Plan) bool {
+	live := sim.live()
+	if !sim.versions || !slices.ContainsFunc(live, func(p *process) bool { return p.Refused() != nil }) {
 		return false
 	}
 	known := map[string]bool{}
 	for _, p := range live {
-		for _, c := range w.buildOf(p.seat.version).Controllers {
+		for _, c := range sim.buildOf(p.seat.version).Controllers {
 			known[c.Name] = true
 		}
 	}
@@ -208,47 +208,47 @@ func (w *world) isUnknown(plan shard.Plan) bool {
 	return false
 }
 
-// mend has the operator write a good plan where nonsense was written in its place: members that
-// know a good one do so themselves, and those that have never seen one must not guess. A plan that
-// may not follow is good to a member that has not seen the one before it; so that all can follow
-// the operator, every shard that may mean two things gets a new name.
-func (w *world) mend() {
-	lease := w.store.Get(leaseapi.PlanLease(fleetName))
+// repair writes a good plan in place of nonsense, as an operator would. Members that know a good
+// plan restore it; members that have never seen one must not guess. A member that has not seen the
+// plan before accepts one that others may not follow. So that all can follow the operator, every
+// ambiguous shard gets a new name.
+func (sim *simulation) repair() {
+	lease := sim.store.Get(leaseapi.PlanLease(fleetName))
 	if lease == nil || lease.Annotations[leaseapi.DocumentAnnotation] == "" {
 		return
 	}
 	plan, err := leaseapi.PlanOn(lease)
-	if err == nil && !w.misplanned && !w.isUnknown(plan) {
+	if err == nil && !sim.misplanned && !sim.isUnknown(plan) {
 		return
 	}
-	if err != nil || w.versions {
-		plan = w.lastPlan()
+	if err != nil || sim.versions {
+		plan = sim.lastPlan()
 	}
-	plan.Generation = max(plan.Generation, w.latest.Generation) + 100
+	plan.Generation = max(plan.Generation, sim.latest.Generation) + 100
 	plan.Rings = slices.Clone(plan.Rings)
 	for i := range plan.Rings {
 		ring := &plan.Rings[i]
 		ring.Shards = slices.Clone(ring.Shards)
 		for j := range ring.Shards {
 			if ring.Scope == shard.ScopeNamespaced {
-				ring.Shards[j] = w.renamed(ring.Shards[j])
+				ring.Shards[j] = sim.renamed(ring.Shards[j])
 			}
 		}
 	}
 	good, err := leaseapi.WithPlan(fleetName, lease, plan)
 	if err != nil {
-		w.failf(operator, "the operator's plan cannot be written: %v", err)
+		sim.failf(operator, "the operator's plan cannot be written: %v", err)
 		return
 	}
-	w.store.Tamper(lease.Name, func(l *coordinationv1.Lease) { l.Labels, l.Annotations = good.Labels, good.Annotations })
-	w.notef("the operator mends the plan")
+	sim.store.Tamper(lease.Name, func(l *coordinationv1.Lease) { l.Labels, l.Annotations = good.Labels, good.Annotations })
+	sim.notef("the operator repairs the plan")
 }
 
 // renamed returns the shard under a name that no other has had.
-func (w *world) renamed(s shard.Shard) shard.Shard {
+func (sim *simulation) renamed(s shard.Shard) shard.Shard {
 	if *mistake != "names_reused" {
-		w.names++
+		sim.names++
 	}
-	s.Name = fmt.Sprintf("s%d", w.names)
+	s.Name = fmt.Sprintf("s%d", sim.names)
 	return s
 }

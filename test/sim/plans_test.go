@@ -17,15 +17,15 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// replanInterval is how long the planner waits between changes that the weights ask for.
+// replanInterval is how long the planner waits between changes caused by weights.
 const replanInterval = 10 * time.Second
 
-// judgePlansLocked holds that a plan which a member writes is of a greater generation than the one
-// in whose place it is put, and that the planner leaves time between its changes, where no
-// imbalance is too large for that.
-func (w *world) judgePlansLocked(history []leasetest.Write) {
-	var last leasetest.Write // of the planner
-	var joined time.Time     // when a member came or went last
+// judgePlansLocked checks that a plan that a member writes has a greater generation than the one it
+// replaces. It also checks that the planner leaves time between its changes, unless an imbalance is
+// too large to wait.
+func (sim *simulation) judgePlansLocked(history []leasetest.Write) {
+	var last leasetest.Write // by the planner
+	var joined time.Time     // when a member last came or went
 	for _, write := range history {
 		if changesMembers(write) {
 			joined = write.Time
@@ -39,31 +39,30 @@ func (w *world) judgePlansLocked(history []leasetest.Write) {
 		if err != nil || afterErr != nil {
 			continue
 		}
-		at := write.Time.Sub(w.begin)
+		at := write.Time.Sub(sim.begin)
 		if after.Generation <= before.Generation {
-			w.failLockedf(plans, "%s put plan generation %d at %.3f in the place of %d", write.Client, after.Generation, at.Seconds(), before.Generation)
+			sim.failLockedf(plans, "%s put plan generation %d at %.3f in the place of %d", write.Client, after.Generation, at.Seconds(), before.Generation)
 		}
 		if write.Before.Annotations[leaseapi.RejectedAnnotation] != write.After.Annotations[leaseapi.RejectedAnnotation] || before.Digest() == after.Digest() {
-			continue // somebody's nonsense was replaced
+			continue // it replaces nonsense
 		}
 		if adapted(before, after) {
-			w.countLocked(versionChanges)
+			sim.countLocked(versionChanges)
 			continue
 		}
-		w.countLocked(plannerChanges)
-		since := w.sentAt(write).Sub(w.sentAt(last))
+		sim.countLocked(plannerChanges)
+		since := sim.sentAt(write).Sub(sim.sentAt(last))
 		same := last.After != nil && *last.After.Spec.HolderIdentity == *write.After.Spec.HolderIdentity && joined.Before(last.Time)
-		if same && !w.urgent() && float64(since)*w.rateOf(write.Client) < float64(replanInterval) && w.everybodyHasAHome(before, after) {
-			w.failLockedf(calm, "the planner %s made generation %d at %.3f, %v after its last change:\n%v\nbecame\n%v", write.Client, after.Generation,
+		if same && !sim.urgent() && float64(since)*sim.rateOf(write.Client) < float64(replanInterval) && sim.everybodyHasAHome(before, after) {
+			sim.failLockedf(calm, "the planner %s made generation %d at %.3f, %v after its last change:\n%v\nbecame\n%v", write.Client, after.Generation,
 				at.Seconds(), since, documentOf(before), documentOf(after))
 		}
 		last = write
 	}
 }
 
-// changesMembers reports whether a write is of a member's Lease and makes it another incarnation's,
-// or says that the member joins, stays, leaves or is drained: for that the planner waits for no
-// interval.
+// changesMembers reports whether a write changes a member Lease's incarnation, or says that the
+// member joins, stays, leaves or is drained. The planner does not wait its interval for these.
 func changesMembers(write leasetest.Write) bool {
 	if write.Before == nil || write.After == nil {
 		either := cmp.Or(write.Before, write.After)
@@ -75,43 +74,43 @@ func changesMembers(write leasetest.Write) bool {
 			write.Before.Annotations[leaseapi.DrainAnnotation] != write.After.Annotations[leaseapi.DrainAnnotation])
 }
 
-// notePlan notes when a plan was sent: the request may take long.
-func (w *world) notePlan(lease *coordinationv1.Lease) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// notePlan records when a plan was sent, because the request may take long.
+func (sim *simulation) notePlan(lease *coordinationv1.Lease) {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
 	document := lease.Annotations[leaseapi.DocumentAnnotation]
-	if _, sent := w.sentPlans[document]; !sent {
-		w.sentPlans[document] = time.Now()
+	if _, sent := sim.sentPlans[document]; !sent {
+		sim.sentPlans[document] = time.Now()
 	}
 }
 
-func (w *world) sentAt(write leasetest.Write) time.Time {
+func (sim *simulation) sentAt(write leasetest.Write) time.Time {
 	if write.After == nil {
 		return time.Time{}
 	}
-	return w.sentPlans[write.After.Annotations[leaseapi.DocumentAnnotation]]
+	return sim.sentPlans[write.After.Annotations[leaseapi.DocumentAnnotation]]
 }
 
-func (w *world) rateOf(member string) float64 {
-	i := slices.IndexFunc(w.seats, func(s *seat) bool { return s.name == member })
-	return w.seats[i].rate
+func (sim *simulation) rateOf(member string) float64 {
+	i := slices.IndexFunc(sim.seats, func(s *seat) bool { return s.name == member })
+	return sim.seats[i].rate
 }
 
-// everybodyHasAHome reports whether no member can have come or gone between two plans, so that the
-// weights alone have asked for what has changed: every member that there has ever been serves all
-// rings, and is the home of something in both.
-func (w *world) everybodyHasAHome(before, after shard.Plan) bool {
+// everybodyHasAHome reports whether only the weights can have caused the changes between two plans,
+// and no member has come or gone: every member so far serves all rings and is the home of a range
+// in both plans.
+func (sim *simulation) everybodyHasAHome(before, after shard.Plan) bool {
 	for _, ring := range before.Rings {
 		if ring.Scope != shard.ScopeNamespaced {
 			continue
 		}
 		next, _ := after.Ring(ring.Name)
 		homes := homesOf(ring)
-		if len(homes) < len(w.seats) || !slices.Equal(homes, homesOf(next)) {
+		if len(homes) < len(sim.seats) || !slices.Equal(homes, homesOf(next)) {
 			return false
 		}
 	}
-	return !w.rings
+	return !sim.rings
 }
 
 func documentOf(plan shard.Plan) string {

@@ -15,25 +15,25 @@ import (
 )
 
 var (
-	planted = flag.Bool("planted", false, "build the planted bugs and see each found, which takes minutes")
+	planted = flag.Bool("planted", false, "build the planted bugs and require that each is found, which takes minutes")
 	mistake = flag.String("mistake", "", "make this mistake in a model")
 )
 
-// variable is where a program that is built with the planted bugs reads which is on.
+// variable is the environment variable that turns on a bug in a program built with planted bugs.
 const variable = "FLOTILLA_PLANT"
 
-// verdict is what the simulation says of what does not hold.
+// verdict matches the simulation's report of a broken invariant.
 var verdict = regexp.MustCompile(`FAILED: \[([a-z-]+)\]`)
 
-// failedSeed is how the simulation says which seed has failed.
+// failedSeed matches the simulation's report of a failed seed.
 var failedSeed = regexp.MustCompile(`seed 0x([0-9a-f]+):`)
 
 // mostSeeds is how many seeds are tried for a bug.
 const mostSeeds = 600
 
-// TestPlantedBugsAreFound builds the checkers with the planted bugs, once, turns one on after the
-// other, and wants each convicted by the invariant, or the words of a test, that it breaks: a
-// failure for another reason is none.
+// TestPlantedBugsAreFound builds the checkers once with the planted bugs and turns on one bug at a
+// time. Each must be found by the invariant it breaks, or by the words of a test. A failure for
+// another reason does not count.
 func TestPlantedBugsAreFound(t *testing.T) {
 	if !*planted {
 		t.Skip("left out: takes minutes, make long RUN=planted")
@@ -70,7 +70,7 @@ func build(t *testing.T, pkg string) string {
 	return binary
 }
 
-// known asks a program for the planted bugs that it has.
+// known asks a program for its planted bugs.
 func known(t *testing.T, binary string) []string {
 	t.Helper()
 	out, _ := runWith(t, binary, ".", "nothing", "-test.run=^$")
@@ -81,7 +81,7 @@ func known(t *testing.T, binary string) []string {
 	return strings.Fields(names)
 }
 
-// runWith runs tests with a bug.
+// runWith runs tests with a bug turned on.
 func runWith(t *testing.T, binary, dir, bug string, args ...string) (string, error) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), binary, args...)
@@ -90,8 +90,8 @@ func runWith(t *testing.T, binary, dir, bug string, args ...string) (string, err
 	return string(out), err
 }
 
-// convict tries seeds until one fails by the invariant. Some verdicts end the process; then it is
-// started with the next seed.
+// convict tries seeds until one breaks the invariant. Some verdicts end the process; it then starts
+// again with the next seed.
 func (b planting) convict(t *testing.T, binary string) {
 	began, bug := time.Now(), b.name
 	var all string
@@ -141,7 +141,7 @@ func (b planting) wrong(out string) []string {
 	return problems
 }
 
-// TestWrongVerdictsAreNone holds the test of the planted bugs against verdicts that are no good.
+// TestWrongVerdictsAreNone runs the planted-bug check against verdicts that must not count.
 func TestWrongVerdictsAreNone(t *testing.T) {
 	b := planting{name: "x", by: late, also: []invariant{stale}}
 	for out, want := range map[string]string{
@@ -173,7 +173,7 @@ func (s seen) convict(t *testing.T, binary string) {
 	t.Logf("found: %s", words)
 }
 
-// last is the end of a long text.
+// last returns the end of a long text.
 func last(text string) string {
 	lines := strings.Split(text, "\n")
 	return strings.Join(lines[max(0, len(lines)-2*traceLines):], "\n")

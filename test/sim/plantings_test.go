@@ -1,19 +1,19 @@
 package sim
 
-// planting is a bug, or a mistake in a model, and what must convict it in the simulation.
+// planting is a bug, or a mistake in a model, and the invariants that must find it.
 type planting struct {
 	name string
-	// mistake: the mistake is the simulation's own, see -mistake; else it is in the product, see
-	// package faults.
+	// mistake is set if the mistake is in the simulation, see -mistake. Otherwise the bug is in the
+	// product, see package faults.
 	mistake bool
-	// by is the invariant that finds it. What it breaks besides is in also; any other verdict is a
-	// failure of the judge.
+	// by is the invariant that finds the bug, and also has those that it may break besides. Any
+	// other verdict is a fault of the judge.
 	by   invariant
 	also []invariant
 }
 
-// twoOwners is what two members that take themselves for the owner of a shard, or of the leader
-// lock, break sooner or later.
+// twoOwners is what two members break sooner or later that both believe they own a shard or the
+// leader lock.
 var twoOwners = []invariant{overlap, late, stale, leaderLock}
 
 var bugs = []planting{
@@ -27,12 +27,12 @@ var bugs = []planting{
 	{name: "release_before_stop", by: release},
 	{name: "succession_stale", by: stale},
 	{name: "standby_stale", by: stale},
-	{name: "unanswered_forgotten", by: late, also: []invariant{stale, fenced}}, // Fenced: so the same write is judged once its clock has stood still.
+	{name: "unanswered_forgotten", by: late, also: []invariant{stale, fenced}}, // Fenced judges the same write of a process whose clock has stood still.
 	{name: "mark_skipped", by: fenced},
 	{name: "leader_lock_ignored", by: leaderLock},
 	{name: "leader_lock_delay_ignored", by: leaderLock},
 	{name: "rings_ignored", by: ringServed},
-	{name: "term_kept", by: terms, also: []invariant{drains}},         // A drain is told from an earlier one by its term.
+	{name: "term_kept", by: terms, also: []invariant{drains}},         // Only its term tells a drain from an earlier one.
 	{name: "generation_kept", by: plans, also: []invariant{requests}}, // The planner writes it again and again.
 	{name: "replan_restless", by: calm},
 	{name: "adapt_never", by: everywhere, also: []invariant{settles, drained}},
@@ -46,17 +46,17 @@ var bugs = []planting{
 	{name: "drain_ignored", by: drained},
 	{name: "shutdown_ignored", by: leaves},
 	{name: "prepared_leaked", by: closes},
-	{name: "touch_forever", by: requests, also: []invariant{settles}}, // Watches are flooded.
+	{name: "touch_forever", by: requests, also: []invariant{settles}}, // It floods the watches.
 	{name: "goroutine_left", by: goroutines, mistake: true},
 	{name: "hasty_timers", by: livelock, mistake: true},
 	{name: "slow_wire", by: wireTime, mistake: true},
 	{name: "names_reused", by: operator, mistake: true},
 }
 
-// seen is a planted bug that the tests of a package find.
+// seen is a planted bug that a package's tests find.
 type seen struct {
 	bug, in string
-	// run are the tests to run, want what they must say, a regular expression.
+	// run selects the tests; want is a regular expression that their output must match.
 	run, want string
 }
 
@@ -69,7 +69,7 @@ var seenByTests = []seen{
 	{"look_hasty", "pkg/fleet", "TestLookIsNotBeforeTheClaim", `began namespaces/00 while x_\S+ worked on namespaces/elsewhere`},
 	{"range_off_by_one", "pkg/shard", "TestRangeBoundaries", `0x0000000000000005-0x0000000000000008 contains 8`},
 	{"event_dropped", "pkg/informer", "TestLikeClientGo", `notifications \(-client-go \+ours\)`},
-	// Its seeds are new ones each time: what a range holds, or what its handler is told, gives the
-	// lost event away first.
+	// Its seeds are new each time: a range's content or its handler's events reveal the lost event
+	// first.
 	{"event_dropped", "pkg/informer", "TestFollowersModel", `at version \d+ a range holds |have seen version \d+ holds |added .*, and had seen version`},
 }

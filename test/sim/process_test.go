@@ -13,15 +13,14 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 )
 
-// unwell is for how long after it was suspended or resumed a process is excused: it notices what it
-// has lost within a renew deadline, its timers may be late by as much, and so may what it was about
-// to do.
+// unwell is how long a process is excused after it was suspended or resumed. It notices within a
+// renew deadline what it has lost; its timers, and its next steps, may be late by as much.
 const unwell = 20 * time.Second
 
-// process is one start of a member.
+// process is one start of a member: an incarnation.
 type process struct {
 	*fleet.Member
-	world   *world
+	sim     *simulation
 	seat    *seat
 	rings   []string
 	started time.Time
@@ -32,59 +31,59 @@ type process struct {
 	ended   chan struct{}
 	// unwanted tells the supervisor that the process was ended on purpose.
 	unwanted atomic.Bool
-	// beat is when its last heartbeat was started, by its clock. Guarded by world.mu.
+	// beat is when the last heartbeat started, by the process's clock. Guarded by sim.mu.
 	beat   time.Time
 	buried sync.Once
-	// credential is what its work writes with, once it is published.
+	// credential is what its work writes with, once published.
 	credential credential
 
 	mu     sync.Mutex
 	random *rand.Rand
-	// resumed is when it was last suspended or resumed, thawed when that ended with a clock that
-	// had stood still.
+	// resumed is when the process was last suspended or resumed, thawed when it last resumed with a
+	// frozen clock.
 	resumed, thawed time.Time
 	dead            bool
-	// outage is what happens to its writes to the API server: the share that is lost or refused.
+	// outage is the share of its writes to the API server that are lost or refused.
 	outage float64
 }
 
 // launch starts a process for a seat.
-func (w *world) launch(s *seat) {
+func (sim *simulation) launch(s *seat) {
 	s.start = time.Time{}
 	b := &barrier{}
 	p := &process{
-		world: w, seat: s, barrier: b, ended: make(chan struct{}), client: w.store.Client(s.name), rings: s.rings, started: time.Now(),
-		clock:  &skewedClock{barrier: b, begin: w.begin, rate: s.rate},
-		random: rand.New(rand.NewPCG(w.seed, uint64(1+len(w.all)))), credential: credential{turn: make(chan struct{}, 1)},
+		sim: sim, seat: s, barrier: b, ended: make(chan struct{}), client: sim.store.Client(s.name), rings: s.rings, started: time.Now(),
+		clock:  &skewedClock{barrier: b, begin: sim.begin, rate: s.rate},
+		random: rand.New(rand.NewPCG(sim.seed, uint64(1+len(sim.all)))), credential: credential{turn: make(chan struct{}, 1)},
 	}
-	p.clock.jump(time.Duration(w.random.Int64N(int64(100 * time.Hour))))
+	p.clock.jump(time.Duration(sim.random.Int64N(int64(100 * time.Hour))))
 	p.client.Script(func(string) leasetest.Fault {
 		return leasetest.Fault{Out: p.upTo(20 * time.Millisecond), Back: p.upTo(20 * time.Millisecond)}
 	})
 	config := fleet.Config{
-		Fleet: fleetName, Member: s.name, Plan: w.plan, Leases: barrierClient{p, p.client}, Clock: p.clock,
+		Fleet: fleetName, Member: s.name, Plan: sim.plan, Leases: barrierClient{p, p.client}, Clock: p.clock,
 		Timing: election.DefaultTiming(), RebalanceDelay: rebalanceDelay, HandoffTimeout: handoffTimeout,
-		Build: p.build, Observe: func(e fleet.Event) { w.observe(p, e) }, Exit: func(reason string) { w.exit(p, reason) },
+		Build: p.build, Observe: func(e fleet.Event) { sim.observe(p, e) }, Exit: func(reason string) { sim.exit(p, reason) },
 	}
-	w.configure(&config, s)
-	w.equip(&config, s)
+	sim.configure(&config, s)
+	sim.equip(&config, s)
 	var err error
 	if p.Member, err = fleet.New(config); err != nil {
-		w.t.Fatal(err)
+		sim.t.Fatal(err)
 	}
 	s.process = p
-	w.all = append(w.all, p)
-	w.notef("%s starts, rate %.2f, rings %v", p.name(), s.rate, s.rings)
+	sim.all = append(sim.all, p)
+	sim.notef("%s starts, rate %.2f, rings %v", p.name(), s.rate, s.rings)
 	var ctx context.Context
-	ctx, p.cancel = context.WithCancel(w.t.Context())
+	ctx, p.cancel = context.WithCancel(sim.t.Context())
 	go func() {
 		defer close(p.ended)
 		err := p.Run(ctx)
-		w.notef("%s has ended: %v", p.name(), err)
+		sim.notef("%s has ended: %v", p.name(), err)
 	}()
 }
 
-// name is the incarnation, short.
+// name returns a short form of the incarnation.
 func (p *process) name() string {
 	return p.seat.name + "_" + p.Incarnation()[strings.LastIndexByte(p.Incarnation(), '_')+1:][:4]
 }
@@ -95,14 +94,14 @@ func (p *process) upTo(d time.Duration) time.Duration {
 	return upTo(p.random, d)
 }
 
-// chance is true so often.
+// chance returns true with the probability.
 func (p *process) chance(probability float64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.random.Float64() < probability
 }
 
-// over reports whether the process does not run any more.
+// over reports whether the process has ended or is dead.
 func (p *process) over() bool { return p.hasEnded() || p.isDead() }
 
 func (p *process) hasEnded() bool {
@@ -120,22 +119,22 @@ func (p *process) isDead() bool {
 	return p.dead
 }
 
-// stop is SIGTERM. A suspended process notices when it is resumed.
+// stop sends SIGTERM. A suspended process notices it when resumed.
 func (p *process) stop() {
 	p.unwanted.Store(true)
 	p.barrier.whenOpen(p.cancel)
 }
 
-// kill is SIGKILL: the work is gone at once. What was sent arrives.
+// kill is SIGKILL: the work is gone at once. Requests already sent arrive.
 func (p *process) kill() {
 	p.barrier.kill()
 	p.mu.Lock()
 	p.dead = true
 	p.mu.Unlock()
-	p.world.forget(p)
+	p.sim.forget(p)
 }
 
-// bury ends the goroutines of a dead process, long after.
+// bury ends the goroutines of a dead process, long after its death.
 func (p *process) bury() {
 	if !p.isDead() {
 		return
@@ -146,8 +145,8 @@ func (p *process) bury() {
 	p.barrier.bury()
 }
 
-// suspend is SIGSTOP, or a machine that sleeps, whose timers then are late; or, frozen, a virtual
-// machine that is paused with its clock.
+// suspend models SIGSTOP, or a sleeping machine whose timers fire late afterwards, or, if frozen, a
+// virtual machine that is paused with its clock.
 func (p *process) suspend(d, late time.Duration, frozen bool) {
 	if frozen {
 		p.clock.freeze()
@@ -161,7 +160,7 @@ func (p *process) suspend(d, late time.Duration, frozen bool) {
 func (p *process) resume() {
 	thawed := p.clock.thaw()
 	if thawed {
-		p.world.tally(thaws)
+		p.sim.tally(thaws)
 	}
 	p.touch(thawed)
 	p.barrier.open()
@@ -184,7 +183,7 @@ func (p *process) wasSuspended() bool {
 	return closed || !p.resumed.IsZero() && time.Since(p.resumed) < unwell
 }
 
-// wasFrozen reports whether the process's clock stands still, or has of late.
+// wasFrozen reports whether the process's clock stands still, or did recently.
 func (p *process) wasFrozen() bool {
 	if p.clock.isFrozen() {
 		return true
@@ -194,7 +193,7 @@ func (p *process) wasFrozen() bool {
 	return !p.thawed.IsZero() && time.Since(p.thawed) < unwell
 }
 
-// blind is for how long events do not reach the process yet, because its machine was paused: its
+// blind returns how much longer events do not reach the process because its machine was paused: its
 // connections are dead, and it does not know.
 func (p *process) blind() time.Duration {
 	p.mu.Lock()
@@ -205,7 +204,7 @@ func (p *process) blind() time.Duration {
 	return max(0, 2*time.Second-time.Since(p.thawed))
 }
 
-// fail says which share of the writes to the API server is lost or refused.
+// fail sets the share of writes to the API server that are lost or refused.
 func (p *process) fail(share float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -218,7 +217,7 @@ func (p *process) fails() bool {
 	return p.random.Float64() < p.outage
 }
 
-// heal ends all that was done to the process.
+// heal ends all faults of the process.
 func (p *process) heal() {
 	p.fail(0)
 	p.client.Heal()

@@ -13,49 +13,48 @@ import (
 )
 
 const (
-	// settleTime is how long it may take after the last fault until each shard is run: a lease
-	// duration until the last victim has expired, and then the longest pause between attempts of
-	// work that could not start. Work from before that which does not end is a fault when its
-	// process gives it up.
+	// settleTime limits the time from the last fault until each shard runs: a lease duration until
+	// the last victim expires, then the longest backoff of work that could not start. If older work
+	// does not end, the last fault is when its process gives it up.
 	settleTime = 2 * time.Minute
 	// newcomer is how long a process may take to know what the others do: a lease duration until
-	// its own Lease is free, and some.
+	// its own Lease is free, and a margin.
 	newcomer = 30 * time.Second
-	// quiet is for how long all must be well.
+	// quiet is how long everything must stay well.
 	quiet = 5 * time.Second
-	// requestSlack is what a few requests for Leases take that meet no fault, and a write that is
-	// long on the wire.
+	// requestSlack is how long a few Lease requests take without faults, plus the longest transit
+	// of a write.
 	requestSlack = 2*time.Second + longestWire
 )
 
-// settle ends all faults and waits until every shard is run.
-func (w *world) settle() {
-	w.heal()
-	limit := settleTime + w.longestDuration()
+// settle ends all faults and waits until every shard runs.
+func (sim *simulation) settle() {
+	sim.heal()
+	limit := settleTime + sim.longestDuration()
 	var since, looked time.Time
-	for begin := time.Now(); !w.isOver(); {
+	for begin := time.Now(); !sim.isOver(); {
 		time.Sleep(500 * time.Millisecond) // virtual
 		synctest.Wait()
-		w.tend()
+		sim.tend()
 		if time.Since(begin) > newcomer && time.Since(looked) > newcomer {
 			looked = time.Now()
-			if plan, err := leaseapi.PlanOn(w.store.Get(leaseapi.PlanLease(fleetName))); err == nil && w.isUnknown(plan) {
-				w.mend() // the alert has told the operator
+			if plan, err := leaseapi.PlanOn(sim.store.Get(leaseapi.PlanLease(fleetName))); err == nil && sim.isUnknown(plan) {
+				sim.repair() // an alert has told the operator
 			}
 		}
-		broken, problem := w.unsettled()
+		broken, problem := sim.unsettled()
 		switch {
 		case problem != "":
 			since = time.Time{}
-			if time.Since(w.lastFault(begin)) > limit {
-				w.failf(broken, "%v after the last fault, %s", limit, problem)
+			if time.Since(sim.lastFault(begin)) > limit {
+				sim.failf(broken, "%v after the last fault, %s", limit, problem)
 			}
 		case since.IsZero():
 			since = time.Now()
-			if limit < settleTime+time.Minute { // Else it says what somebody wrote on a Lease, and nothing about the fleet.
-				w.mu.Lock()
-				w.settled = since.Sub(begin)
-				w.mu.Unlock()
+			if limit < settleTime+time.Minute { // Otherwise the time comes from a tampered Lease and says nothing about the fleet.
+				sim.mu.Lock()
+				sim.settled = since.Sub(begin)
+				sim.mu.Unlock()
 			}
 		case time.Since(since) > quiet:
 			return
@@ -63,25 +62,25 @@ func (w *world) settle() {
 	}
 }
 
-// lastFault returns when the last fault was, if all others had ended by then.
-func (w *world) lastFault(healed time.Time) time.Time {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.gaveUp.After(healed) {
-		return w.gaveUp
+// lastFault returns when the last fault was, given that all others ended at healed.
+func (sim *simulation) lastFault(healed time.Time) time.Time {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	if sim.gaveUp.After(healed) {
+		return sim.gaveUp
 	}
 	return healed
 }
 
-// heal ends all faults, and sees that there is somebody.
-func (w *world) heal() {
-	w.notef("all faults end")
-	w.healed.Store(true)
-	w.mend()
-	for _, c := range w.stocks {
+// heal ends all faults and makes sure that some member runs.
+func (sim *simulation) heal() {
+	sim.notef("all faults end")
+	sim.healed.Store(true)
+	sim.repair()
+	for _, c := range sim.stocks {
 		c.stop()
 	}
-	for _, s := range w.seats {
+	for _, s := range sim.seats {
 		if s.process == nil {
 			continue
 		}
@@ -90,34 +89,35 @@ func (w *world) heal() {
 			s.process.stop()
 		}
 	}
-	if p := w.seats[0].process; p == nil || p.over() || p.unwanted.Load() {
-		w.seats[0].start = time.Now()
+	if p := sim.seats[0].process; p == nil || p.over() || p.unwanted.Load() {
+		sim.seats[0].start = time.Now()
 	}
 }
 
-// longestDuration is how long others may have to wait because of what somebody wrote on a Lease.
-func (w *world) longestDuration() time.Duration {
+// longestDuration is how long members may have to wait because somebody wrote a duration on a
+// Lease.
+func (sim *simulation) longestDuration() time.Duration {
 	var longest time.Duration
-	names := w.leases()
-	if w.leaderLocks {
+	names := sim.leases()
+	if sim.leaderLocks {
 		names = append(names, stockLease)
 	}
 	for _, name := range names {
-		longest = max(longest, election.RecordFrom(w.store.Get(name)).Duration)
+		longest = max(longest, election.RecordFrom(sim.store.Get(name)).Duration)
 	}
 	return longest
 }
 
-// unsettled says what is not as it is to be after the last fault; empty if all is well.
-func (w *world) unsettled() (invariant, string) {
-	plan, err := leaseapi.PlanOn(w.store.Get(leaseapi.PlanLease(fleetName)))
+// unsettled returns what is not yet as it must be after the last fault; empty if all is well.
+func (sim *simulation) unsettled() (invariant, string) {
+	plan, err := leaseapi.PlanOn(sim.store.Get(leaseapi.PlanLease(fleetName)))
 	if err != nil {
 		return settles, fmt.Sprintf("the plan cannot be read: %v", err)
 	}
-	live := w.live()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, works := range w.works {
+	live := sim.live()
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	for _, works := range sim.works {
 		for _, k := range works {
 			if s, planned := plan.Shard(k.given.Shard.ID); !planned || s.Range != k.given.Shard.Range {
 				return settles, fmt.Sprintf("%s works on %s, which is not in the plan", k.process.name(), k.given.Shard.ID)
@@ -125,29 +125,29 @@ func (w *world) unsettled() (invariant, string) {
 		}
 	}
 	for _, s := range plan.Shards() {
-		if broken, problem := w.unsettledLocked(s.ID, live); problem != "" {
+		if broken, problem := sim.unsettledLocked(s.ID, live); problem != "" {
 			return broken, problem
 		}
 	}
 	works := map[shard.ID]*work{}
-	for part, all := range w.works {
+	for part, all := range sim.works {
 		for _, k := range all {
 			works[part.id] = k
 		}
 	}
-	if problem := w.unrun(plan, works); problem != "" {
+	if problem := sim.unrun(plan, works); problem != "" {
 		return everywhere, problem
 	}
-	if problem := w.astray(plan, works); problem != "" {
+	if problem := sim.astray(plan, works); problem != "" {
 		return placed, problem
 	}
 	return "", ""
 }
 
 // live returns the processes that are there to stay.
-func (w *world) live() []*process {
+func (sim *simulation) live() []*process {
 	var live []*process
-	for _, s := range w.seats {
+	for _, s := range sim.seats {
 		if p := s.process; p != nil && !p.over() && !p.unwanted.Load() {
 			live = append(live, p)
 		}
@@ -155,9 +155,9 @@ func (w *world) live() []*process {
 	return live
 }
 
-func (w *world) unsettledLocked(id shard.ID, live []*process) (invariant, string) {
+func (sim *simulation) unsettledLocked(id shard.ID, live []*process) (invariant, string) {
 	var works []*work
-	for part, all := range w.works {
+	for part, all := range sim.works {
 		if part.id == id {
 			works = append(works, all...)
 		}
@@ -166,12 +166,12 @@ func (w *world) unsettledLocked(id shard.ID, live []*process) (invariant, string
 		return settles, fmt.Sprintf("%d members work on %s", len(works), id)
 	}
 	p := works[0].process
-	spare := func(other *process) bool { return other.serves(id.Ring) && !w.isDrained(other.seat.name) }
-	if w.isDrained(p.seat.name) && slices.ContainsFunc(live, spare) {
-		return drained, fmt.Sprintf("%s is drained and works on %s, though others are there", p.name(), id)
+	spare := func(other *process) bool { return other.serves(id.Ring) && !sim.isDrained(other.seat.name) }
+	if sim.isDrained(p.seat.name) && slices.ContainsFunc(live, spare) {
+		return drained, fmt.Sprintf("%s is drained but works on %s, although there are others", p.name(), id)
 	}
 	valid := 0
-	for _, c := range w.claims[id] {
+	for _, c := range sim.claims[id] {
 		if c.valid() && c.process == p {
 			valid++
 		}
@@ -181,7 +181,7 @@ func (w *world) unsettledLocked(id shard.ID, live []*process) (invariant, string
 	}
 	for _, other := range live {
 		if time.Since(other.started) < newcomer {
-			continue // Its work has just ended the process before it, perhaps.
+			continue // The process before it may have ended because of its work.
 		}
 		if owner := other.Assignment().Owner(id); owner != p.seat.name {
 			return placed, fmt.Sprintf("%s works on %s, and wants it on %q, and %s wants it on %q: %s", p.name(), id, p.Assignment().Owner(id), other.name(), owner, views(live))
@@ -190,7 +190,7 @@ func (w *world) unsettledLocked(id shard.ID, live []*process) (invariant, string
 	return "", ""
 }
 
-// views says what members work by.
+// views lists the plan that each member follows.
 func views(live []*process) string {
 	var views []string
 	for _, p := range live {
@@ -200,51 +200,51 @@ func views(live []*process) string {
 	return strings.Join(views, "; ")
 }
 
-// leave has everybody leave and sees that nothing is left.
-func (w *world) leave() {
-	for _, p := range w.all {
-		p.resume() // what has ended while it was suspended
+// leave makes every member leave and checks that nothing is left.
+func (sim *simulation) leave() {
+	for _, p := range sim.all {
+		p.resume() // those that ended while suspended
 		p.bury()
 	}
 	began := time.Now()
-	for _, s := range w.seats {
+	for _, s := range sim.seats {
 		if s.process != nil {
 			s.process.stop()
 		}
 	}
-	for _, c := range w.stocks {
+	for _, c := range sim.stocks {
 		c.stop()
 	}
-	for _, p := range w.all {
-		for ; !p.hasEnded(); p.bury() { // It may have been told to exit meanwhile.
+	for _, p := range sim.all {
+		for ; !p.hasEnded(); p.bury() { // It may have been told to exit in the meantime.
 			time.Sleep(time.Second) // virtual
 			took := time.Since(began)
 			switch {
-			case took > w.leaveTime() && !p.isDead():
-				w.failf(leaves, "%s does not leave: its Run has not returned after %v", p.name(), took)
+			case took > sim.leaveTime() && !p.isDead():
+				sim.failf(leaves, "%s does not leave: its Run has not returned after %v", p.name(), took)
 			case took > time.Hour:
-				w.failf(goroutines, "%s was ended, and goes on", p.name())
+				sim.failf(goroutines, "%s was ended, but still runs", p.name())
 			default:
 				continue
 			}
-			panic(w.report()) // The bubble would go on for ever.
+			panic(sim.report()) // The bubble would never end.
 		}
 	}
-	for _, c := range w.stocks {
+	for _, c := range sim.stocks {
 		c.wait()
 	}
-	w.admission.stop()
-	w.server.Wait()
-	w.store.Wait()
-	w.judgeEnd()
+	sim.admission.stop()
+	sim.server.Wait()
+	sim.store.Wait()
+	sim.judgeEnd()
 }
 
-// leaveTime is how long a process may take to leave: until it has been asked for its shards, until
-// its fence closes, until work that does not return ends the process, and its last requests.
-func (w *world) leaveTime() time.Duration {
+// leaveTime limits how long a process may take to leave: until others ask for its shards, until its
+// fence closes, until work that does not return ends the process, plus its last requests.
+func (sim *simulation) leaveTime() time.Duration {
 	overtime := election.DefaultTiming().LeaseDuration
-	if w.shutdown > 0 {
-		overtime = min(overtime, w.shutdown)
+	if sim.shutdown > 0 {
+		overtime = min(overtime, sim.shutdown)
 	}
 	return 2*handoffTimeout + overtime + requestSlack
 }

@@ -17,14 +17,14 @@ import (
 var (
 	seeds     = flag.Uint64("seeds", 2000, "how many seeds to try")
 	first     = flag.Uint64("first-seed", 1, "the seed to begin with")
-	only      = flag.Uint64("seed", 0, "try this seed alone and print its trace")
+	only      = flag.Uint64("seed", 0, "try only this seed and print its trace")
 	repeat    = flag.Int("repeat", 1, "how often to try each seed")
-	versions  = flag.Bool("versions", false, "three seeds of ten have members of two versions; an operator may then leave a plan that nobody can follow")
-	until     = flag.String("until", "", "go on until a seed fails by this invariant")
+	versions  = flag.Bool("versions", false, "give three of ten seeds members of two versions; an operator may then leave a plan that nobody can follow")
+	until     = flag.String("until", "", "continue until a seed breaks this invariant")
 	realLimit = flag.Duration("real-limit", 5*time.Minute, "how long one seed may take in real time; most take 100 ms")
 )
 
-// lanes run beside each other.
+// lanes is how many seeds run in parallel.
 const lanes = 2
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSim tries seed after seed. The package comment says what each one is judged by.
+// TestSim runs one seed after another. The package comment says what is judged.
 func TestSim(t *testing.T) {
 	from, n := *first, *seeds
 	if testing.Short() {
@@ -68,32 +68,32 @@ func TestSim(t *testing.T) {
 	}
 }
 
-// simulate runs one seed in a bubble, watched from outside it: virtual time does not pass in a
-// livelock. It returns the invariant that does not hold.
+// simulate runs one seed in a bubble and watches it from outside, because virtual time does not
+// pass in a livelock. It returns the broken invariant.
 func simulate(t *testing.T, seed uint64, total *totals) (broken invariant) {
-	var current atomic.Pointer[world]
+	var current atomic.Pointer[simulation]
 	watchdog := time.AfterFunc(*realLimit, func() {
-		w := current.Load()
-		w.failf(livelock, "the seed takes more than %v", *realLimit)
-		panic(w.report())
+		sim := current.Load()
+		sim.failf(livelock, "the seed takes more than %v", *realLimit)
+		panic(sim.report())
 	})
 	defer watchdog.Stop()
 	defer func() {
 		if problem := recover(); problem != nil {
-			w := current.Load()
-			w.failf(goroutines, "%v", problem)
-			panic(w.report())
+			sim := current.Load()
+			sim.failf(goroutines, "%v", problem)
+			panic(sim.report())
 		}
 	}()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, seed)
-		current.Store(w)
-		w.run()
-		total.add(w)
-		broken = w.failed
+		sim := newSimulation(t, seed)
+		current.Store(sim)
+		sim.run()
+		total.add(sim)
+		broken = sim.failed
 	})
 	if broken != "" {
-		t.Error(current.Load().report()) // From outside of the bubble, so that other seeds may follow.
+		t.Error(current.Load().report()) // Outside the bubble, so that other seeds can follow.
 	}
 	return broken
 }

@@ -16,30 +16,30 @@ import (
 )
 
 // stock is a replica of the stock controller manager: client-go's own elector, and controllers that
-// run while it leads, and for a while after it has let go of its Lease.
+// run while it leads and for a while after it has released its Lease.
 type stock struct {
-	world  *world
+	sim    *simulation
 	name   string
 	client *leasetest.Client
 	cancel context.CancelFunc
 	ended  chan struct{} // nil before the first start
 	linger time.Duration
-	// works is when its controllers began to run, zero while they do not; stopping is set when it
-	// was asked to stop, dead when it was killed. world.mu guards them.
+	// works is when its controllers began to run, zero while they do not. stopping is set when it
+	// was asked to stop, dead when it was killed. Guarded by sim.mu.
 	works          time.Time
 	stopping, dead bool
 }
 
-// install has a world with leader locks begin under a stock leader, or with stock replicas that
+// install makes a seed with leader locks begin under a stock leader, or with stock replicas that
 // come later.
-func (w *world) install() {
-	if !w.leaderLocks {
+func (sim *simulation) install() {
+	if !sim.leaderLocks {
 		return
 	}
 	for i := range 2 {
-		c := &stock{world: w, name: fmt.Sprintf("stock-%d", i)}
-		w.stocks = append(w.stocks, c)
-		if w.random.IntN(2) == 0 {
+		c := &stock{sim: sim, name: fmt.Sprintf("stock-%d", i)}
+		sim.stocks = append(sim.stocks, c)
+		if sim.random.IntN(2) == 0 {
 			c.start()
 		}
 	}
@@ -47,20 +47,20 @@ func (w *world) install() {
 
 // start starts a process unless one runs.
 func (c *stock) start() {
-	if c.ended != nil && !isClosed(c.ended) || c.world.healed.Load() {
+	if c.ended != nil && !isClosed(c.ended) || c.sim.healed.Load() {
 		return
 	}
-	w := c.world
-	c.client, c.ended, c.linger = w.store.Client(c.name), make(chan struct{}), upTo(w.random, longestLinger)
+	sim := c.sim
+	c.client, c.ended, c.linger = sim.store.Client(c.name), make(chan struct{}), upTo(sim.random, longestLinger)
 	c.client.Script(func(string) leasetest.Fault {
 		return leasetest.Fault{Out: 10 * time.Millisecond, Back: 10 * time.Millisecond}
 	})
-	w.mu.Lock()
+	sim.mu.Lock()
 	c.stopping, c.dead = false, false
-	w.mu.Unlock()
-	w.notef("%s starts", c.name)
+	sim.mu.Unlock()
+	sim.notef("%s starts", c.name)
 	var ctx context.Context
-	ctx, c.cancel = context.WithCancel(w.t.Context())
+	ctx, c.cancel = context.WithCancel(sim.t.Context())
 	ended, identity := c.ended, election.NewIncarnation(c.name)
 	go func() {
 		defer close(ended)
@@ -70,7 +70,7 @@ func (c *stock) start() {
 	}()
 }
 
-// elect is the life of a process until it has lost the lead.
+// elect runs a process until it has lost the lead.
 func (c *stock) elect(ctx context.Context, identity string) {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
@@ -82,65 +82,65 @@ func (c *stock) elect(ctx context.Context, identity string) {
 		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: c.lead, OnStoppedLeading: c.yield},
 	})
 	if err != nil {
-		c.world.failf(operator, "no stock replica: %v", err)
+		c.sim.failf(operator, "no stock replica: %v", err)
 		return
 	}
 	elector.Run(ctx)
 }
 
-// lead begins the work of a leader.
+// lead starts the controllers of a leader.
 func (c *stock) lead(ctx context.Context) {
-	w := c.world
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	sim := c.sim
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
 	if ctx.Err() != nil || c.dead {
 		return
 	}
 	c.works = time.Now()
-	w.countLocked(stockLeads)
-	w.noteLockedf("%s leads", c.name)
-	w.judgeStockLocked(c)
+	sim.countLocked(stockLeads)
+	sim.noteLockedf("%s leads", c.name)
+	sim.judgeStockLocked(c)
 }
 
-// yield ends it: at once if the lead was lost, as the process exits then; after a while if it was
-// asked to stop, and then the Lease is released before.
+// yield ends them. If the lead was lost, it does so at once, because the process exits. If the
+// process was asked to stop, it does so after a while; the Lease is released before.
 func (c *stock) yield() {
-	w := c.world
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	sim := c.sim
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
 	began := c.works
 	if began.IsZero() {
 		return
 	}
 	if !c.stopping {
 		c.works = time.Time{}
-		w.noteLockedf("%s has lost the lead", c.name)
+		sim.noteLockedf("%s has lost the lead", c.name)
 		return
 	}
-	w.store.Tamper(stockLease, func(l *coordinationv1.Lease) {
+	sim.store.Tamper(stockLease, func(l *coordinationv1.Lease) {
 		if election.MemberOf(ptr.Deref(l.Spec.HolderIdentity, "")) == c.name {
 			l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = ptr.To(""), ptr.To[int32](1)
 		}
 	})
-	w.noteLockedf("%s has let go, and stops within %v", c.name, c.linger)
+	sim.noteLockedf("%s has released the lock, and stops within %v", c.name, c.linger)
 	time.AfterFunc(c.linger, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
+		sim.mu.Lock()
+		defer sim.mu.Unlock()
 		if c.works.Equal(began) {
 			c.works = time.Time{}
-			w.noteLockedf("%s has stopped", c.name)
+			sim.noteLockedf("%s has stopped", c.name)
 		}
 	})
 }
 
-// stop is SIGTERM: the Lease is released as the process begins to stop.
+// stop sends SIGTERM: the process releases the Lease as it begins to stop.
 func (c *stock) stop() {
 	if c.ended == nil {
 		return
 	}
-	c.world.mu.Lock()
+	c.sim.mu.Lock()
 	c.stopping = true
-	c.world.mu.Unlock()
+	c.sim.mu.Unlock()
 	c.client.Heal()
 	c.cancel()
 }
@@ -150,9 +150,9 @@ func (c *stock) kill() {
 	if c.ended == nil {
 		return
 	}
-	c.world.mu.Lock()
+	c.sim.mu.Lock()
 	c.dead, c.works = true, time.Time{}
-	c.world.mu.Unlock()
+	c.sim.mu.Unlock()
 	c.client.Block()
 	c.cancel()
 }
@@ -164,34 +164,33 @@ func (c *stock) wait() {
 	}
 }
 
-// fault has something happen to a stock replica, or to all members at once, so that one may come to
-// lead.
+// fault disturbs a stock replica, or all members at once, so that a replica may become the leader.
 func (c *stock) fault() {
-	w := c.world
-	d := upTo(w.random, 25*time.Second)
-	switch w.random.IntN(8) {
+	sim := c.sim
+	d := upTo(sim.random, 25*time.Second)
+	switch sim.random.IntN(8) {
 	case 0:
-		w.notef("%s is killed", c.name)
+		sim.notef("%s is killed", c.name)
 		c.kill()
 	case 1, 2:
-		w.notef("%s is stopped", c.name)
+		sim.notef("%s is stopped", c.name)
 		c.stop()
 	case 3:
 		if client := c.client; client != nil {
-			w.notef("%s is cut off for %v", c.name, d)
+			sim.notef("%s is cut off for %v", c.name, d)
 			client.Block()
 			time.AfterFunc(d, func() {
-				w.mu.Lock()
+				sim.mu.Lock()
 				dead := c.dead
-				w.mu.Unlock()
+				sim.mu.Unlock()
 				if !dead {
 					client.Unblock()
 				}
 			})
 		}
 	case 4:
-		w.notef("all members are cut off for %v", d)
-		for _, p := range w.live() {
+		sim.notef("all members are cut off for %v", d)
+		for _, p := range sim.live() {
 			p.client.Block()
 			time.AfterFunc(d, func() { p.client.Unblock() })
 		}

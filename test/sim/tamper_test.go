@@ -11,44 +11,46 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// tamper does to a Lease what an operator or a foreign controller might.
-func (w *world) tamper() {
-	names := w.leases()
-	if w.leaderLocks {
+// tamper changes a Lease as an operator or a foreign controller might.
+func (sim *simulation) tamper() {
+	names := sim.leases()
+	if sim.leaderLocks {
 		names = append(names, stockLease)
 	}
-	name := names[w.random.IntN(len(names))]
+	name := names[sim.random.IntN(len(names))]
 	var change func(*coordinationv1.Lease)
 	what := ""
 	disturbing := false
-	switch w.random.IntN(9) {
+	switch sim.random.IntN(9) {
 	case 0, 1:
-		w.notef("somebody deletes %s", name)
-		w.touch(name)
-		w.remove(name)
+		sim.notef("somebody deletes %s", name)
+		sim.touch(name)
+		sim.remove(name)
 		return
 	case 2:
 		what, disturbing = "empties", true
-		change = func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = [...]*string{nil, ptr.To("")}[w.random.IntN(2)] }
+		change = func(l *coordinationv1.Lease) {
+			l.Spec.HolderIdentity = [...]*string{nil, ptr.To("")}[sim.random.IntN(2)]
+		}
 	case 3:
 		what, disturbing = "forges the holder of", true
-		holder := election.NewIncarnation(w.seats[w.random.IntN(len(w.seats))].name)
-		if w.random.IntN(3) == 0 {
+		holder := election.NewIncarnation(sim.seats[sim.random.IntN(len(sim.seats))].name)
+		if sim.random.IntN(3) == 0 {
 			holder = "somebody"
 		}
 		change = func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = &holder }
 	case 4:
 		durations := []int32{-7, 0, 1, 3, 40}
-		if w.random.IntN(4) == 0 {
+		if sim.random.IntN(4) == 0 {
 			durations = []int32{1 << 30}
 		}
-		duration := durations[w.random.IntN(len(durations))]
+		duration := durations[sim.random.IntN(len(durations))]
 		what = fmt.Sprintf("writes duration %d on", duration)
 		change = func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = &duration }
 	case 5:
-		// Not the highest value there is: that one stops all acquisitions, as documented.
+		// Not the highest possible term, which stops all acquisitions, as documented.
 		terms := []int32{-3, 0, 1, 1 << 20, 1<<31 - 1000}
-		term := terms[w.random.IntN(len(terms))]
+		term := terms[sim.random.IntN(len(terms))]
 		what, disturbing = fmt.Sprintf("writes term %d on", term), true
 		change = func(l *coordinationv1.Lease) { l.Spec.LeaseTransitions = &term }
 	case 6:
@@ -71,11 +73,11 @@ func (w *world) tamper() {
 			l.Labels, l.Annotations, l.Spec.RenewTime, l.Spec.AcquireTime, l.Spec.LeaseDurationSeconds = nil, nil, nil, nil, nil
 		}
 	}
-	w.touch(name)
+	sim.touch(name)
 	if disturbing || name == stockLease {
-		w.disturb(name)
+		sim.disturb(name)
 	}
-	if w.store.Tamper(name, change) {
-		w.notef("somebody %s %s", what, name)
+	if sim.store.Tamper(name, change) {
+		sim.notef("somebody %s %s", what, name)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// kind is a kind of thing that happens in the simulation.
+// kind is a kind of event in the simulation.
 type kind int
 
 const (
@@ -35,12 +35,11 @@ const (
 	versionChanges
 	canaryChanges
 	canariesSettled
-	kinds // how many there are
+	kinds // the number of kinds
 )
 
-// floors says of each kind what it is called and how many of it 2,000 seeds must have at least:
-// about half of what they have. A kind that is not reached any more says that a fault, a feature or
-// the judge has stopped working.
+// floors has each kind's name and the least count that 2,000 seeds must reach, about half of the
+// usual count. A lower count means that a fault, a feature or the judge has stopped working.
 var floors = [kinds]struct {
 	name  string
 	least int
@@ -70,7 +69,7 @@ var floors = [kinds]struct {
 	canariesSettled:  {"canaries in the end with members of both versions", 5},
 }
 
-// totals shows that the simulation reaches what it is about.
+// totals shows that the simulation reaches the cases it is meant to reach.
 type totals struct {
 	// versions is set if seeds may have members of two versions.
 	versions bool
@@ -82,17 +81,17 @@ type totals struct {
 	slowest time.Duration
 }
 
-func (s *totals) add(w *world) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (s *totals) add(sim *simulation) {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seeds++
-	for k, n := range w.counts {
+	for k, n := range sim.counts {
 		s.counts[k] += n
 	}
-	s.steps = max(s.steps, w.steps)
-	s.slowest = max(s.slowest, w.settled)
+	s.steps = max(s.steps, sim.steps)
+	s.slowest = max(s.slowest, sim.settled)
 }
 
 func (s *totals) String() string {
@@ -106,10 +105,10 @@ func (s *totals) String() string {
 		s.seeds, strings.Join(parts, ", "), s.steps, s.slowest)
 }
 
-// fewest is how many seeds tell something of what is reached.
+// fewest is the number of seeds from which counts are meaningful.
 const fewest = 100
 
-// complaints names what was reached too seldom.
+// complaints names the kinds with too low a count.
 func (s *totals) complaints() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,17 +119,17 @@ func (s *totals) complaints() []string {
 		}
 		least := floor.least * s.seeds / 2000
 		if s.seeds < 1000 {
-			least /= 2 // Few seeds differ more.
+			least /= 2 // A few seeds vary more.
 		}
 		if s.seeds >= fewest && s.counts[k] < least {
-			complaints = append(complaints, fmt.Sprintf("%d %s in %d seeds, want %d or more: what leads there has stopped working",
+			complaints = append(complaints, fmt.Sprintf("%d %s in %d seeds, want %d or more: the cause of this event has stopped working",
 				s.counts[k], floor.name, s.seeds, least))
 		}
 	}
 	return complaints
 }
 
-// TestFloorsComplain takes one kind away after the other.
+// TestFloorsComplain removes one kind at a time.
 func TestFloorsComplain(t *testing.T) {
 	for without := range floors {
 		s := totals{seeds: 2000, versions: true}
@@ -150,11 +149,11 @@ func TestFloorsComplain(t *testing.T) {
 	}
 }
 
-// countLocked counts one of a kind.
-func (w *world) countLocked(k kind) { w.counts[k]++ }
+// countLocked counts one event of a kind.
+func (sim *simulation) countLocked(k kind) { sim.counts[k]++ }
 
-func (w *world) tally(k kind) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.countLocked(k)
+func (sim *simulation) tally(k kind) {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	sim.countLocked(k)
 }

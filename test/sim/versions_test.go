@@ -11,26 +11,26 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// moved is a controller that version 1 has in ranges, and version 2 in group nodes.
+// moved is a controller that version 1 runs in ranges, and version 2 in group nodes.
 const moved = "moved-controller"
 
-// someVersions reports whether members of this seed are of two versions. It has random numbers of
-// its own, so that the other seeds are what they were.
+// someVersions reports whether the seed's members are of two versions. It uses random numbers of
+// its own, so that other seeds keep their course.
 func someVersions(seed uint64) bool {
 	return *versions && rand.New(rand.NewPCG(seed, 1<<32)).Float64() < 0.3
 }
 
-// versionOf returns the version of the next process of a seat.
-func (w *world) versionOf(s *seat) int {
-	if s.version == 0 || w.random.IntN(3) == 0 {
-		return 1 + w.random.IntN(2)
+// versionOf returns the version of a seat's next process.
+func (sim *simulation) versionOf(s *seat) int {
+	if s.version == 0 || sim.random.IntN(3) == 0 {
+		return 1 + sim.random.IntN(2)
 	}
 	return s.version
 }
 
-// buildOf returns what a version knows: each has a controller of ranges and one of a group that the
-// other has not.
-func (w *world) buildOf(version int) skew.Build {
+// buildOf returns what a version knows. Each version has a controller of ranges and one of a group
+// that the other lacks.
+func (sim *simulation) buildOf(version int) skew.Build {
 	namespaced, cluster := []shard.Scope{shard.ScopeNamespaced}, []shard.Scope{shard.ScopeCluster}
 	b := skew.Build{
 		Version: fmt.Sprintf("v1.%d.0", version), Rings: map[shard.Scope]string{shard.ScopeNamespaced: "namespaces", shard.ScopeCluster: "cluster"},
@@ -39,7 +39,7 @@ func (w *world) buildOf(version int) skew.Build {
 			{Name: fmt.Sprintf("range-%d-controller", version), Scopes: namespaced}, {Name: fmt.Sprintf("group-%d-controller", version), Scopes: cluster, Group: "nodes"},
 		},
 	}
-	for _, ring := range w.plan.Rings {
+	for _, ring := range sim.plan.Rings {
 		for _, name := range ring.Controllers {
 			b.Controllers = append(b.Controllers, skew.Controller{Name: name, Scopes: namespaced})
 		}
@@ -52,39 +52,39 @@ func (w *world) buildOf(version int) skew.Build {
 	return b
 }
 
-// equip has a member be of its seat's version.
-func (w *world) equip(c *fleet.Config, s *seat) {
-	if !w.versions {
+// equip gives a member its seat's version.
+func (sim *simulation) equip(c *fleet.Config, s *seat) {
+	if !sim.versions {
 		return
 	}
-	s.version = w.versionOf(s)
-	c.Catalogue = w.buildOf(s.version)
-	plan, _, err := c.Catalogue.Adapt(w.plan, nil, nil)
+	s.version = sim.versionOf(s)
+	c.Catalogue = sim.buildOf(s.version)
+	plan, _, err := c.Catalogue.Adapt(sim.plan, nil, nil)
 	if err != nil {
-		w.failf(operator, "the first plan of version %d: %v", s.version, err)
+		sim.failf(operator, "the first plan of version %d: %v", s.version, err)
 		return
 	}
 	plan.Generation, c.Plan = 1, plan
-	w.notef("%s is of version %d", s.name, s.version)
+	sim.notef("%s is of version %d", s.name, s.version)
 }
 
-// unrun says which controller that all versions have does not run on a shard of the plan, or is not
-// in the plan; empty for none.
-func (w *world) unrun(plan shard.Plan, works map[shard.ID]*work) string {
-	if !w.versions {
+// unrun returns a controller common to all versions that does not run on a shard of the plan, or is
+// not in the plan; empty if there is none.
+func (sim *simulation) unrun(plan shard.Plan, works map[shard.ID]*work) string {
+	if !sim.versions {
 		return ""
 	}
 	planned := map[string]bool{}
 	for id, extent := range plan.Extents() {
 		for _, c := range extent.Controllers {
 			planned[c] = true
-			if k := works[id]; k != nil && w.isCommon(c) && !slices.Contains(k.given.Controllers, c) {
+			if k := works[id]; k != nil && sim.isCommon(c) && !slices.Contains(k.given.Controllers, c) {
 				return fmt.Sprintf("%s, of version %d, runs %s without %s", k.process.name(), k.process.seat.version, id, c)
 			}
 		}
 	}
-	for _, c := range w.buildOf(1).Controllers {
-		if w.isCommon(c.Name) && !planned[c.Name] {
+	for _, c := range sim.buildOf(1).Controllers {
+		if sim.isCommon(c.Name) && !planned[c.Name] {
 			return c.Name + " is not in the plan"
 		}
 	}
@@ -92,28 +92,29 @@ func (w *world) unrun(plan shard.Plan, works map[shard.ID]*work) string {
 }
 
 // isCommon reports whether both versions have the controller.
-func (w *world) isCommon(name string) bool {
+func (sim *simulation) isCommon(name string) bool {
 	in := func(b skew.Build) bool {
 		return slices.ContainsFunc(b.Controllers, func(c skew.Controller) bool { return c.Name == name })
 	}
-	return in(w.buildOf(1)) && in(w.buildOf(2))
+	return in(sim.buildOf(1)) && in(sim.buildOf(2))
 }
 
-// adapted reports whether controllers differ between two plans: the planner changes those for
-// members' versions, and waits for no interval.
+// adapted reports whether controllers differ between two plans. The planner changes them for the
+// members' versions without waiting for its interval.
 func adapted(before, after shard.Plan) bool {
 	return slices.ContainsFunc(shard.Diff(before, after), func(c shard.Change) bool { return c.Kind == shard.ChangeController })
 }
 
-// lastPlan is what an operator works from who has seen nonsense in the plan's place: what has been
-// written last, or what some member works by where the planner may have added controllers since.
-func (w *world) lastPlan() shard.Plan {
-	last := w.latest
-	if !w.versions {
+// lastPlan returns the plan from which an operator works who has found nonsense in the plan's
+// place: the last one written, or the one some member follows if the planner may have added
+// controllers since.
+func (sim *simulation) lastPlan() shard.Plan {
+	last := sim.latest
+	if !sim.versions {
 		return last
 	}
 	last = shard.Plan{}
-	live := w.live()
+	live := sim.live()
 	for _, p := range live {
 		if plan, known := p.Plan(); known && plan.Generation > last.Generation {
 			last = plan
@@ -125,42 +126,42 @@ func (w *world) lastPlan() shard.Plan {
 	newest, others := 1, []skew.Known(nil)
 	for _, p := range live {
 		newest = max(newest, p.seat.version)
-		others = append(others, w.buildOf(p.seat.version).Known())
+		others = append(others, sim.buildOf(p.seat.version).Known())
 	}
-	plan, _, err := w.buildOf(newest).Adapt(w.latest, others, nil)
+	plan, _, err := sim.buildOf(newest).Adapt(sim.latest, others, nil)
 	if err != nil {
-		w.failf(operator, "no plan for all versions: %v", err)
+		sim.failf(operator, "no plan for all versions: %v", err)
 	}
 	return plan
 }
 
-// turnCanary has an operator begin a canary, or promote, abort or forget the one that there is.
-func (w *world) turnCanary(plan *shard.Plan) {
-	w.tally(canaryChanges)
+// turnCanary begins a canary as an operator would, or promotes, aborts or forgets the current one.
+func (sim *simulation) turnCanary(plan *shard.Plan) {
+	sim.tally(canaryChanges)
 	switch c := plan.Canary; {
 	case c == nil:
-		plan.Canary = &shard.Canary{Version: fmt.Sprintf("v1.%d.0", 1+w.random.IntN(2)), Namespaces: []string{fmt.Sprintf("team-%d", w.random.IntN(5))}}
+		plan.Canary = &shard.Canary{Version: fmt.Sprintf("v1.%d.0", 1+sim.random.IntN(2)), Namespaces: []string{fmt.Sprintf("team-%d", sim.random.IntN(5))}}
 	case c.Aborted:
 		plan.Canary = nil
-	case w.random.IntN(2) == 0:
+	case sim.random.IntN(2) == 0:
 		aborted := *c
 		aborted.Aborted = true
 		plan.Canary = &aborted
 	default:
 		*plan = plan.Promoted(func(id shard.ID) string {
-			return election.MemberOf(election.RecordFrom(w.store.Get(w.leaseOf(id))).Holder)
+			return election.MemberOf(election.RecordFrom(sim.store.Get(sim.leaseOf(id))).Holder)
 		})
 	}
-	w.notef("the operator has the canary %v", plan.Canary)
+	sim.notef("the operator has the canary %v", plan.Canary)
 }
 
-// astray says which shard is with a member of the wrong version, in the end; empty for none. Where
-// all members of a ring are of one version there is no wrong one.
-func (w *world) astray(plan shard.Plan, works map[shard.ID]*work) string {
-	if !w.versions || plan.Canary == nil {
+// astray returns a shard that ended up with a member of the wrong version; empty if there is none.
+// If all members of a ring have one version, none is wrong.
+func (sim *simulation) astray(plan shard.Plan, works map[shard.ID]*work) string {
+	if !sim.versions || plan.Canary == nil {
 		return ""
 	}
-	isTried := func(p *process) bool { return w.buildOf(p.seat.version).Version == plan.Canary.Version }
+	isTried := func(p *process) bool { return sim.buildOf(p.seat.version).Version == plan.Canary.Version }
 	divided := false
 	for _, s := range plan.Shards() {
 		k := works[s.ID]
@@ -168,7 +169,7 @@ func (w *world) astray(plan shard.Plan, works map[shard.ID]*work) string {
 			continue
 		}
 		tried, others := false, false
-		for _, p := range w.live() {
+		for _, p := range sim.live() {
 			if slices.Contains(k.process.Assignment().MembersOf(s.Ring), p.seat.name) {
 				tried, others = tried || isTried(p), others || !isTried(p)
 			}
@@ -181,7 +182,7 @@ func (w *world) astray(plan shard.Plan, works map[shard.ID]*work) string {
 		}
 	}
 	if divided {
-		w.countLocked(canariesSettled)
+		sim.countLocked(canariesSettled)
 	}
 	return ""
 }

@@ -17,7 +17,7 @@ import (
 var (
 	errBuild   = errors.New("the work could not be built")
 	errStart   = errors.New("the work could not be started")
-	errUnknown = errors.New("a write whose answer is not known")
+	errUnknown = errors.New("a write whose outcome is unknown")
 )
 
 // work is what a process does for one shard: it writes all the time, through its fence.
@@ -26,26 +26,26 @@ type work struct {
 	given   fleet.Work
 	part    part
 	client  http.RoundTripper
-	// warmed is set once its cache has been filled; it lags behind the API server, and is never
-	// older than when it began to be filled: a list is.
+	// warmed is set once its cache is full. The cache lags behind the API server, but is never
+	// older than the list that began to fill it.
 	warmed   bool
 	listed   int
 	listedAt time.Time
 	lag      time.Duration
-	// stubborn work never ends: its process has to.
+	// stubborn work never ends, so its process must.
 	stubborn bool
 	linger   time.Duration
-	// trusted is what the last holder left, if that was all that the cache was held against;
-	// refreshed is when it was held against the present, zero if it was not.
+	// trusted is the last holder's record of its writes, if the cache was compared with nothing
+	// else. refreshed is when the cache was compared with the current state; zero if it was not.
 	trusted   *fence.Writes
 	refreshed time.Time
-	// began is when it began to run, and term that of its claim then.
+	// began is when the work began to run, and term its claim's term then.
 	began time.Time
 	term  int32
 	over  atomic.Bool
 }
 
-// refreshing is work whose cache can be held against the present.
+// refreshing is work whose cache can be compared with the current state.
 type refreshing struct{ *work }
 
 // build is fleet.Config.Build.
@@ -59,17 +59,17 @@ func (p *process) build(ctx context.Context, given fleet.Work) (fleet.Instance, 
 	if err := p.mint(ctx); err != nil {
 		return nil, err
 	}
-	k := &work{process: p, given: given, part: p.world.know(given), lag: p.upTo(300 * time.Millisecond), linger: p.upTo(300 * time.Millisecond)}
+	k := &work{process: p, given: given, part: p.sim.know(given), lag: p.upTo(300 * time.Millisecond), linger: p.upTo(300 * time.Millisecond)}
 	switch {
 	case p.chance(0.05):
 		k.linger = p.upTo(2 * time.Second)
 	case p.chance(0.03):
 		k.lag = p.upTo(10 * time.Second)
 	}
-	k.stubborn = p.chance(0.01) && !p.world.healed.Load()
+	k.stubborn = p.chance(0.01) && !p.sim.healed.Load()
 	k.client = given.Fence(&wire{process: p, shard: given.Shard.ID, part: k.part})
-	p.world.built(k, 1)
-	if p.world.refresh {
+	p.sim.built(k, 1)
+	if p.sim.refresh {
 		return refreshing{k}, nil
 	}
 	return k, nil
@@ -78,7 +78,7 @@ func (p *process) build(ctx context.Context, given fleet.Work) (fleet.Instance, 
 // Warm implements fleet.Instance.
 func (k *work) Warm(ctx context.Context) error {
 	k.listedAt = time.Now()
-	k.listed = k.process.world.versionAt(k.part, k.listedAt)
+	k.listed = k.process.sim.versionAt(k.part, k.listedAt)
 	took := k.process.upTo(time.Second)
 	if k.process.chance(0.03) {
 		took = 20 * time.Second
@@ -92,7 +92,7 @@ func (k *work) Warm(ctx context.Context) error {
 	}
 }
 
-// CatchUp implements fleet.Instance: a cache has seen what was written before its lag.
+// CatchUp implements fleet.Instance: a cache has seen the writes that are older than its lag.
 func (k *work) CatchUp(ctx context.Context, left fence.Writes) error {
 	last := left.Resources[resource]
 	if last.Unknown {
@@ -106,10 +106,10 @@ func (k *work) CatchUp(ctx context.Context, left fence.Writes) error {
 // Refresh implements fleet.Refresher.
 func (k refreshing) Refresh(ctx context.Context) error {
 	k.trusted, k.refreshed = nil, time.Now()
-	return k.await(ctx, k.process.world.versionAt(k.part, k.refreshed))
+	return k.await(ctx, k.process.sim.versionAt(k.part, k.refreshed))
 }
 
-// await returns once the cache has come to a version.
+// await returns once the cache has reached a version.
 func (k *work) await(ctx context.Context, version int) error {
 	for {
 		if err := k.process.barrier.pass(); err != nil {
@@ -126,14 +126,14 @@ func (k *work) await(ctx context.Context, version int) error {
 	}
 }
 
-// seen is the version that the cache has come to.
+// seen returns the version that the cache has reached.
 func (k *work) seen() int {
-	return max(k.listed, k.process.world.versionAt(k.part, time.Now().Add(-k.lag)))
+	return max(k.listed, k.process.sim.versionAt(k.part, time.Now().Add(-k.lag)))
 }
 
 // Run implements fleet.Instance.
 func (k *work) Run(ctx context.Context) error {
-	defer k.process.world.built(k, -1)
+	defer k.process.sim.built(k, -1)
 	defer k.over.Store(true)
 	if err := k.process.barrier.pass(); err != nil {
 		return err
@@ -141,8 +141,8 @@ func (k *work) Run(ctx context.Context) error {
 	if k.process.chance(0.02) {
 		return errStart
 	}
-	k.process.world.beginWork(k)
-	defer k.process.world.endWork(k)
+	k.process.sim.beginWork(k)
+	defer k.process.sim.endWork(k)
 	k.given.Running()
 	for ctx.Err() == nil {
 		if !k.write(ctx) {
@@ -168,7 +168,7 @@ func (k *work) Run(ctx context.Context) error {
 // Close implements fleet.Instance.
 func (k *work) Close() {
 	k.over.Store(true)
-	k.process.world.built(k, -1)
+	k.process.sim.built(k, -1)
 }
 
 func (k *work) pause(ctx context.Context, d time.Duration) {
@@ -191,7 +191,7 @@ func (k *work) write(ctx context.Context) bool {
 	}
 	response, err := k.client.RoundTrip(request)
 	if errors.Is(err, fence.ErrRefused) {
-		k.process.world.tally(fenceRefusals)
+		k.process.sim.tally(fenceRefusals)
 	}
 	if err == nil {
 		_, _ = io.Copy(io.Discard, response.Body)

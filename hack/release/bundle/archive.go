@@ -18,14 +18,14 @@ import (
 // File is an entry of an archive.
 type File struct {
 	Name string
-	// Mode has the permissions; 0 is 0644.
+	// Mode has the permissions; 0 means 0644.
 	Mode int64
-	// Content is what is in it. Link is where a symbolic link leads, which has no content.
+	// Content is the file's content. Link is the target of a symbolic link, which has no content.
 	Content []byte
 	Link    string
 }
 
-// Tar writes an uncompressed archive. Folders that files lie in are entries, too.
+// Tar returns an uncompressed archive. It has entries for the directories of its files.
 func Tar(files []File, at time.Time) ([]byte, error) {
 	files = slices.Clone(files)
 	folders := map[string]bool{}
@@ -81,8 +81,8 @@ func TarGz(files []File, at time.Time) ([]byte, error) {
 	return Gzip(content)
 }
 
-// Folder returns the files below a folder, with names that begin with prefix. Links to folders are
-// followed, links to files are kept if links is set and followed if not.
+// Folder returns the files below a directory, and puts prefix before their names. It follows links
+// to directories. It keeps links to files if links is set, and follows them otherwise.
 func Folder(folder, prefix string, links bool) ([]File, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -113,7 +113,7 @@ func Folder(folder, prefix string, links bool) ([]File, error) {
 			if err != nil {
 				return nil, err
 			}
-			// Two modes, whatever the umask of the clone was.
+			// Only two modes, whatever the umask of the clone.
 			mode := int64(0o644)
 			if info.Mode()&0o100 != 0 {
 				mode = 0o755
@@ -129,8 +129,8 @@ var (
 	appVersion   = regexp.MustCompile(`(?m)^appVersion: .*$`)
 )
 
-// Chart packages the chart in a folder for a version, as `helm package` does, with what its links
-// lead to.
+// Chart packages the chart in a directory for a version, as `helm package` does, with the targets
+// of its links.
 func Chart(folder, version string, at time.Time) ([]byte, error) {
 	files, err := Folder(folder, "flotilla", false)
 	if err != nil {

@@ -3,13 +3,13 @@
 //
 // # Guarantees
 //
-//   - The same input gives the same bytes: names are sorted, owners are 0, times are that of the
-//     commit, and nothing of the machine is recorded.
+//   - The same input gives the same bytes: names are sorted, owners are 0, times are the commit's,
+//     and nothing of the machine is recorded.
 //   - SHA256SUMS names every other file of the release.
 //
 // # Non-guarantees
 //
-//   - The image has the machine's bundle of public authorities (deploy/image/rootfs.sh), so that
-//     images are the same only where that is the same.
+//   - The image has the machine's bundle of public authorities (deploy/image/rootfs.sh), so images
+//     are equal only if that is.
 //   - Another Go release compiles and compresses differently.
 package bundle

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Platform is an operating system and an architecture, in Go's words.
+// Platform is an operating system and an architecture, in Go's terms.
 type Platform struct{ OS, Arch string }
 
 func (p Platform) String() string { return p.OS + "/" + p.Arch }
@@ -54,8 +54,8 @@ func digest(content []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// OCI writes an OCI archive with an index of one image for each platform. ENV and ENTRYPOINT are
-// those of the last stage of the Dockerfile.
+// OCI returns an OCI archive with an index of one image for each platform. ENV and ENTRYPOINT come
+// from the last stage of the Dockerfile.
 func OCI(images []Image, dockerfile, version string, at time.Time) ([]byte, error) {
 	run, err := runs(dockerfile)
 	if err != nil {
@@ -106,7 +106,7 @@ func OCI(images []Image, dockerfile, version string, at time.Time) ([]byte, erro
 	return Tar(files, at)
 }
 
-// runs reads how a container is started from the last stage of a Dockerfile.
+// runs reads how to start a container from the last stage of a Dockerfile.
 func runs(dockerfile string) (map[string]any, error) {
 	config := map[string]any{}
 	for line := range strings.Lines(dockerfile) {

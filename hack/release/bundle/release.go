@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// Input is what a release is made of.
+// Input is the input of a release.
 type Input struct {
 	// Version is v<Kubernetes version>-flotilla.<n>.
 	Version string
-	// At is when the commit was made.
+	// At is the time of the commit.
 	At time.Time
-	// Binaries are the command, by platform.
+	// Binaries are the command's binaries, by platform.
 	Binaries map[Platform][]byte
 	// Root lays out the image's file system around a binary.
 	Root func(binary []byte) ([]File, error)
-	// Chart is the chart's folder, Dockerfile and License are texts.
+	// Chart is the chart's directory; Dockerfile and License are texts.
 	Chart, Dockerfile, License string
 }
 
-// CheckVersion reports whether a version belongs to a Kubernetes version.
+// CheckVersion returns an error unless a version belongs to a Kubernetes version.
 func CheckVersion(version, kubernetes string) error {
 	if !regexp.MustCompile(`^` + regexp.QuoteMeta(kubernetes) + `-flotilla\.(0|[1-9][0-9]*)$`).MatchString(version) {
 		return fmt.Errorf("version %q: must be %s-flotilla.N with a number N, as the controllers are those of Kubernetes %s", version, kubernetes, kubernetes)
@@ -75,7 +75,7 @@ func Release(in Input) (map[string][]byte, error) {
 	return files, nil
 }
 
-// sums is what `sha256sum -c` reads.
+// sums returns the input of `sha256sum -c`.
 func sums(files map[string][]byte) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -84,7 +84,8 @@ func sums(files map[string][]byte) string {
 	return b.String()
 }
 
-// krew is the manifest by which `kubectl krew install` makes `kubectl flotilla` of the command.
+// krew returns the manifest with which `kubectl krew install` installs the command as `kubectl
+// flotilla`.
 func krew(version string, archives map[Platform]string, files map[string][]byte) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `apiVersion: krew.googlecontainertools.github.com/v1alpha2

@@ -131,8 +131,8 @@ func untar(t *testing.T, content []byte) (map[string][]byte, []*tar.Header) {
 	}
 }
 
-// TestSameBytes makes a release twice, of two clones of the chart whose files have other times and
-// modes.
+// TestSameBytes makes a release twice, from two clones of the chart whose files have different
+// times and modes.
 func TestSameBytes(t *testing.T) {
 	in := input(t)
 	first := release(t, in)
@@ -170,7 +170,7 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// TestChecksums wants a right checksum of every file.
+// TestChecksums requires a correct checksum of every file.
 func TestChecksums(t *testing.T) {
 	files := release(t, input(t))
 	lines := 0
@@ -186,7 +186,7 @@ func TestChecksums(t *testing.T) {
 	}
 }
 
-// TestChart looks into the packaged chart.
+// TestChart checks the packaged chart.
 func TestChart(t *testing.T) {
 	files, _ := untar(t, release(t, input(t))["flotilla-1.37.1-flotilla.7.tgz"])
 	var chart struct{ Version, AppVersion, Name string }
@@ -203,7 +203,7 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// TestBinariesAreOfTheirPlatforms refuses a release whose binaries have been mixed up.
+// TestBinariesAreOfTheirPlatforms requires that a release with swapped binaries is refused.
 func TestBinariesAreOfTheirPlatforms(t *testing.T) {
 	in := input(t)
 	in.Binaries[amd64], in.Binaries[arm64] = in.Binaries[arm64], in.Binaries[amd64]
@@ -212,7 +212,7 @@ func TestBinariesAreOfTheirPlatforms(t *testing.T) {
 	}
 }
 
-// TestSBOMOfBinary reads a real binary. Tests have no modules but Go's own in theirs.
+// TestSBOMOfBinary reads a real binary. A test's binary has no modules but Go's own.
 func TestSBOMOfBinary(t *testing.T) {
 	content := release(t, input(t))["flotilla-"+version+"-linux-amd64.cdx.json"]
 	if !bytes.Contains(content, []byte(`"pkg:golang/std@1.`)) {
@@ -220,8 +220,8 @@ func TestSBOMOfBinary(t *testing.T) {
 	}
 }
 
-// TestSBOM wants the modules that the linker has recorded, with their checksums, and of a module
-// that is replaced what it is replaced with.
+// TestSBOM requires the modules that the linker has recorded, with their checksums, and for a
+// replaced module its replacement.
 func TestSBOM(t *testing.T) {
 	info := &debug.BuildInfo{GoVersion: "go1.26.8", Main: debug.Module{Path: "github.com/flotilla-kube/flotilla", Version: "(devel)"}}
 	wanted := map[string]string{} // checksum by module
@@ -256,7 +256,7 @@ func TestSBOM(t *testing.T) {
 	refs := map[string]bool{}
 	for _, c := range bom.Components {
 		if refs[c.Ref] || c.Version == "" || c.PURL == "" {
-			t.Errorf("%+v is there twice, or lacks something", c)
+			t.Errorf("%+v is listed twice, or lacks a field", c)
 		}
 		refs[c.Ref] = true
 		for _, p := range c.Properties {
@@ -341,13 +341,13 @@ func TestOCI(t *testing.T) {
 		}
 		for _, h := range headers {
 			if h.Name == "usr/local/bin/kube-controller-manager" && h.Linkname != "flotilla" {
-				t.Errorf("%s: kube-controller-manager leads to %q", p, h.Linkname)
+				t.Errorf("%s: kube-controller-manager links to %q", p, h.Linkname)
 			}
 		}
 	}
 }
 
-// TestKrew holds the krew manifest against the archives.
+// TestKrew compares the krew manifest with the archives.
 func TestKrew(t *testing.T) {
 	files := release(t, input(t))
 	var manifest struct {
@@ -387,7 +387,7 @@ func TestKrew(t *testing.T) {
 	}
 }
 
-// TestMatrix wants the version in go.mod in the table of versions, in the chart, and in the
+// TestMatrix requires the version in go.mod in the table of versions, in the chart, and in the
 // changelog.
 func TestMatrix(t *testing.T) {
 	match := regexp.MustCompile(`(?m)^\s+k8s\.io/kubernetes (v1\.\d+\.\d+)$`).FindSubmatch(read(t, filepath.Join(root, "go.mod")))

@@ -33,9 +33,10 @@ type property struct {
 	Value string `json:"value"`
 }
 
-// SBOM writes a bill of materials (CycloneDX 1.6) of a binary, from what the Go linker recorded in
-// it: every module, its version, its checksum as in go.sum, and the Go release. It is what is
-// linked, not what go.mod could have led to. It is an error if the binary is of another platform.
+// SBOM returns a bill of materials (CycloneDX 1.6) of a binary, from what the Go linker recorded in
+// it: every module, its version, its checksum as in go.sum, and the Go release. It lists what is
+// linked, not everything that go.mod allows. It returns an error if the binary is for another
+// platform.
 func SBOM(binary []byte, p Platform, version string, at time.Time) ([]byte, error) {
 	info, err := buildinfo.Read(bytes.NewReader(binary))
 	if err != nil {
@@ -104,7 +105,7 @@ func materials(info *debug.BuildInfo, binary []byte, version string, at time.Tim
 func module(m *debug.Module) component {
 	c := component{Type: "library", Name: m.Path, Version: m.Version, PURL: purl(m.Path, m.Version), Ref: purl(m.Path, m.Version)}
 	if m.Sum != "" {
-		// Of the module's files by name, as in go.sum. It is not the hash of one file.
+		// Of the module's files by name, as in go.sum, and not the hash of one file.
 		c.Properties = []property{{"flotilla:go:sum", m.Sum}}
 	}
 	return c

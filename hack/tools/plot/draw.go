@@ -19,8 +19,8 @@ const (
 	barWidth      = 30 // points
 )
 
-// palette is Okabe and Ito's, which people with any colour vision can tell apart; shapes and dashes
-// say the same again.
+// palette is Okabe and Ito's, which people with any colour vision can distinguish; shapes and
+// dashes repeat the distinction.
 var palette = []color.RGBA{
 	{0x00, 0x72, 0xb2, 0xff}, {0xd5, 0x5e, 0x00, 0xff}, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff},
 	{0xe6, 0x9f, 0x00, 0xff}, {0x56, 0xb4, 0xe9, 0xff}, {0x00, 0x00, 0x00, 0xff},
@@ -35,7 +35,7 @@ var (
 	faint  = color.RGBA{0xe0, 0xe0, 0xe0, 0xff}
 )
 
-// points are what plotters read: values, and how far the error bars go from them.
+// points are values with error bars, for plotters.
 type points []point
 
 // Len implements plotter.XYer.
@@ -85,7 +85,7 @@ func (p picture) draw() (*plot.Plot, error) {
 	return drawn, p.drawReference(drawn)
 }
 
-// room begins the axis at nothing, and leaves the top to the legend.
+// room begins the axis at zero, and leaves space for the legend at the top.
 func (p picture) room(drawn *plot.Plot) {
 	lines := len(p.Series) + len(p.Bars)
 	if p.Reference != nil {
@@ -128,8 +128,8 @@ func (p picture) drawSeries(drawn *plot.Plot) error {
 	return nil
 }
 
-// measured puts a tick where something was measured, and nowhere else; a label that would lie on
-// the one before is left out.
+// measured puts a tick where something was measured, and nowhere else. It leaves out a label that
+// would overlap the one before.
 func measured(at []float64) plot.Ticker {
 	return plot.TickerFunc(func(low, high float64) []plot.Tick {
 		var ticks []plot.Tick

@@ -1,6 +1,6 @@
-// Plot draws pictures of benchmark results. It reads what test/bench/report writes, a JSON list of
-// plots, and writes a file for each of them, as SVG, and as PNG when asked. The same input gives
-// the same files.
+// Plot draws the results of benchmarks. It reads what test/bench/report writes, a JSON list of
+// plots, and writes a file for each, as SVG, and as PNG on request. The same input gives the same
+// files.
 //
 //	plot [-out folder] [-png] plots.json
 package main
@@ -49,12 +49,12 @@ type point struct {
 	High float64 `json:"high"`
 }
 
-// fileName keeps pictures in the folder.
+// fileName keeps pictures in the directory.
 var fileName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*$`)
 
 func main() {
-	out := flag.String("out", ".", "folder for the pictures, which must exist")
-	png := flag.Bool("png", false, "write PNG files too, to be looked at")
+	out := flag.String("out", ".", "directory for the pictures, which must exist")
+	png := flag.Bool("png", false, "also write PNG files")
 	flag.Parse()
 	if flag.NArg() != 1 {
 		fmt.Fprintln(os.Stderr, "usage: plot [-out folder] [-png] plots.json")
@@ -87,7 +87,7 @@ func run(in, out string, png bool) error {
 	return nil
 }
 
-// read is strict: a field that is not known here would be missing in the picture.
+// read is strict: an unknown field would be missing in the picture.
 func read(name string) ([]picture, error) {
 	in, err := os.Open(name)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// uids matches what may be a UID.
+// uids matches possible UIDs.
 var uids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
-// encode makes the body of what was logged.
+// encode sets the body from the logged one.
 func (q *request) encode(e auditv1.Event, name string) error {
 	if e.RequestObject == nil || len(e.RequestObject.Raw) == 0 {
 		if strings.HasPrefix(q.verb, "delete") {
@@ -44,7 +44,7 @@ func (q *request) encode(e auditv1.Event, name string) error {
 	return nil
 }
 
-// encodeObject writes an object as a controller's client would: protobuf for the types that
+// encodeObject encodes an object as a controller's client would: protobuf for the types that
 // client-go knows.
 func (q *request) encodeObject(e auditv1.Event, name string) error {
 	var object map[string]any
@@ -56,7 +56,7 @@ func (q *request) encodeObject(e auditv1.Event, name string) error {
 		metadata = map[string]any{}
 		object["metadata"] = metadata
 	}
-	// The API server keeps those that it has where they are absent. A UID stays: it is replaced.
+	// If these are absent, the API server keeps its own. The UID stays, because it is replaced.
 	for _, field := range []string{"resourceVersion", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"} {
 		delete(metadata, field)
 	}
@@ -72,7 +72,7 @@ func (q *request) encodeObject(e auditv1.Event, name string) error {
 	}
 	q.kind, q.body = runtime.ContentTypeJSON, text
 	if q.versioned {
-		return nil // its resourceVersion is put in later
+		return nil // its resourceVersion is added later
 	}
 	known, kind, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil)
 	if runtime.IsNotRegisteredError(err) || runtime.IsMissingKind(err) {
@@ -99,8 +99,8 @@ func accountOf(pod map[string]any, namespace string) string {
 	return place(auditv1.ObjectReference{APIVersion: "v1", Resource: "serviceaccounts", Namespace: namespace, Name: name})
 }
 
-// patch returns the body of a patch and what kind of patch it is, which the log does not say: it is
-// an apply with a field manager and a kind, else of the kind that its form allows. Client-go's
+// patch returns the body and the type of a patch, which the log does not record. It is an apply if
+// it has a field manager and a kind, and otherwise of the type that its form allows. Client-go's
 // controllers send strategic patches to built-in types.
 func patch(e auditv1.Event) (kind string, body []byte, err error) {
 	raw := e.RequestObject.Raw
@@ -145,7 +145,7 @@ func options(raw []byte) (kind string, body []byte, err error) {
 	return runtime.ContentTypeJSON, body, err
 }
 
-// with returns the body with UIDs replaced by those that now returns.
+// with returns the body with UIDs replaced by the results of now.
 func (q request) with(now func(uid string) (string, bool)) []byte {
 	if len(q.mentions) == 0 {
 		return q.body

@@ -40,11 +40,11 @@ func TestRecordWantsObjects(t *testing.T) {
 	}
 }
 
-// TestBodies has one request of each kind, and looks at what arrives.
+// TestBodies replays one request of each kind, and checks what arrives.
 func TestBodies(t *testing.T) {
 	user, set, pod, job := uid("a", 1), uid("a", 2), uid("a", 3), uid("a", 4)
 	generated := create(3, replicaSets, "", "pods", "Pod", "s-x7k2p", pod, object{"metadata": owned("ReplicaSet", "s", set)})
-	// As it was asked for, without a name.
+	// As the controller requested it, without a name.
 	generated = strings.Replace(generated, `"name":"s-x7k2p","namespace":"ns","ownerReferences"`, `"generateName":"s-","namespace":"ns","ownerReferences"`, 1)
 	named := func(resource, name string) object {
 		return object{"resource": resource, "namespace": "ns", "name": name}
@@ -73,11 +73,11 @@ func TestBodies(t *testing.T) {
 		return g.body
 	}
 	const binary, text = "application/vnd.kubernetes.protobuf", "application/json"
-	// What the server called them.
+	// The UIDs that the server assigned.
 	deploymentNow, setNow, podNow := uid("f", 1), uid("f", 2), uid("f", 3)
 
 	if _, read := all["GET "+path("apps", "deployments")+"/d"]; !read {
-		t.Error("the UID of what a user made was not read")
+		t.Error("the UID of a user's object was not read")
 	}
 	body := find("POST "+path("apps", "replicasets"), binary)
 	expect(t, "owner of the ReplicaSet", at(t, body, "metadata", "ownerReferences", 0, "uid"), deploymentNow)
@@ -105,7 +105,7 @@ func expect(t *testing.T, what string, got, want any) {
 	}
 }
 
-// TestKindsOfPatches lists what distinguishes one kind of patch from another.
+// TestKindsOfPatches lists what distinguishes the types of patches.
 func TestKindsOfPatches(t *testing.T) {
 	for name, test := range map[string]struct {
 		group, query string
@@ -129,8 +129,8 @@ func TestKindsOfPatches(t *testing.T) {
 	}
 }
 
-// TestLatestVersion has a resource that wants a resourceVersion: it is read first, then taken from
-// the answers, of patches too.
+// TestLatestVersion has a resource that requires a resourceVersion: it is read first, then taken
+// from the answers, of patches too.
 func TestLatestVersion(t *testing.T) {
 	ref := func() object {
 		return object{"apiGroup": "policy", "resource": "poddisruptionbudgets", "namespace": "ns", "name": "b"}

@@ -1,40 +1,40 @@
-// Package ceiling is the load generator that the controllers are measured against: it sends the
-// writes of a run once more, with as many workers, and looks at nothing. How fast that is, no
-// controller manager with the same writes and workers can be.
+// Package ceiling is the load generator against which the controllers are measured: it sends the
+// writes of a run again, with as many workers, and reads nothing. No controller manager with the
+// same writes and workers can be faster.
 //
 // # Record
 //
 // Record reads the API server's audit log of a run, with objects
-// (controlplane.Options.AuditObjects). It keeps the mutating requests of controllers that
-// succeeded: those by service accounts of kube-system, and by system:kube-controller-manager. It
-// leaves out Leases, reviews and tokens, service accounts of kube-system, dry runs, and what was
-// refused. Events are kept apart: Options.Events says whether they are sent; controllers do not
-// wait for theirs.
+// (controlplane.Options.AuditObjects). It keeps the controllers' successful mutating requests:
+// those of service accounts of kube-system, and of system:kube-controller-manager. It leaves out
+// Leases, reviews and tokens, service accounts of kube-system, dry runs, and refused requests.
+// Events are kept apart, and Options.Events says whether they are sent; controllers do not wait for
+// theirs.
 //
 // # Replay
 //
-// Replay expects a control plane without controllers, on which Options.Prepare makes the objects
-// that the recorded work began with. It sends each request as it was recorded (path, query, body;
-// protobuf for the types that client-go knows, otherwise JSON), but for this:
+// Replay expects a control plane without controllers, on which Options.Prepare creates the objects
+// with which the recorded work began. It sends each request as it was recorded (path, query, body;
+// protobuf for the types that client-go knows, otherwise JSON), with these changes:
 //
 //   - a name that the API server generated is given;
-//   - the UID of an object is replaced by that of the object in the same place, wherever it is in
-//     the body: in owners, labels, targets and patches. Where that is somebody else's, it is read
-//     before the clock starts;
-//   - there is no resourceVersion, so that nothing conflicts; for the few resources that insist on
-//     one it is the latest that an answer had;
+//   - the UID of an object is replaced by that of the object in the same place, anywhere in the
+//     body: in owners, labels, targets and patches. If the replay does not create that object, its
+//     UID is read before the clock starts;
+//   - there is no resourceVersion, so that nothing conflicts; for the few resources that require
+//     one, it is the latest from an answer;
 //   - a delete has no preconditions.
 //
 // Requests for one object are sent in the log's order, each after the answer to the one before. A
-// request that names the UID of an object is sent after the create of that object, and that of a
-// pod after that of its service account. Otherwise there is no order but that of Options.Barriers,
-// and times are forgotten. So it is fast where a controller has to wait: for a watch, for a queue,
+// request that names the UID of an object is sent after the create of that object, and one for a
+// pod after that for its service account. Otherwise only Options.Barriers impose an order, and
+// times are ignored. So the replay does not wait where a controller must: for a watch, for a queue,
 // for pods to become ready.
 //
 // # What it does not do
 //
-// It does not send what users, the scheduler or nodes did in the recorded run; work that depends on
-// that (a namespace that is to be deleted first, a pod that a node must let go of) fails, and
-// failures are counted. It does not list and watch, so the API server has less to do than with
-// controllers: that is what makes it a ceiling. It uses CPU itself, on the same machine.
+// It does not send what users, the scheduler or nodes did in the recorded run. Work that depends on
+// that (a namespace that must be deleted first, a pod that a node must release) fails, and failures
+// are counted. It does not list and watch, so the API server has less to do than with controllers;
+// that makes it a ceiling. It uses CPU on the same machine.
 package ceiling

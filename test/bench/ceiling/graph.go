@@ -2,16 +2,16 @@ package ceiling
 
 import "sync"
 
-// graph is which requests wait for which.
+// graph records which requests wait for which.
 type graph struct {
 	from int
 	// ready has the requests of each controller that may be sent. It is closed after its last one.
 	ready map[string]chan int
-	// follows says that there is an earlier request for the same object.
+	// follows is set if there is an earlier request for the same object.
 	follows []bool
 
 	requests []request
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu      sync.Mutex
 	waiting []int   // how many answers a request still waits for
 	after   [][]int // which requests wait for this one
@@ -64,7 +64,7 @@ func newGraph(requests []request, from, to int) *graph {
 	return g
 }
 
-// done says that a request has been answered, however.
+// done records that a request has been answered, successfully or not.
 func (g *graph) done(i int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

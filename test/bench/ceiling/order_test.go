@@ -13,7 +13,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/bench/ceiling"
 )
 
-// TestOrder holds back the answer to what others depend on, and has them stay away until then.
+// TestOrder holds back answers on which other requests depend, and requires that those wait.
 func TestOrder(t *testing.T) {
 	set := uid("a", 1)
 	lines := []string{
@@ -62,8 +62,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestBarriers has three parts whose requests have nothing to do with each other, and a server that
-// refuses what comes before all of the part before has been answered.
+// TestBarriers has three parts whose requests are independent, and a server that refuses a request
+// before the whole previous part has been answered.
 func TestBarriers(t *testing.T) {
 	const each = 8
 	lines := []string{create(1, deployments, "", "configmaps", "ConfigMap", "before", uid("a", 0), nil)}
@@ -97,7 +97,7 @@ func TestBarriers(t *testing.T) {
 	o := ceiling.Options{Since: time.Unix(10, 0), Barriers: []time.Time{time.Unix(20, 0), time.Unix(30, 0)}, Ready: func(context.Context) error {
 		mu.Lock()
 		defer mu.Unlock()
-		ready = len(s.all()) == 1 // what was before
+		ready = len(s.all()) == 1 // from before
 		return nil
 	}}
 	out, err := record(t, lines...).Replay(t.Context(), s.config(), o)
@@ -124,7 +124,8 @@ func TestBarriersAtFault(t *testing.T) {
 	}
 }
 
-// TestLimitsAreOfTheWork has more before the work than the limits let through in the test's time.
+// TestLimitsAreOfTheWork has more requests before the work than the limits let through in the
+// test's time.
 func TestLimitsAreOfTheWork(t *testing.T) {
 	var lines []string
 	for i := range 50 {
@@ -133,8 +134,7 @@ func TestLimitsAreOfTheWork(t *testing.T) {
 	lines = append(lines, create(10, deployments, "", "configmaps", "ConfigMap", "last", uid("b", 0), nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	// A deadline would not do: limits do not wait where it is known beforehand that they would be
-	// late.
+	// A deadline would not do: limiters fail at once if they would exceed it.
 	defer time.AfterFunc(20*time.Second, cancel).Stop()
 	s := serve(t, nil)
 	out, err := record(t, lines...).Replay(ctx, s.config(), ceiling.Options{Since: time.Unix(10, 0), QPS: 0.1, Burst: 1})
@@ -143,7 +143,7 @@ func TestLimitsAreOfTheWork(t *testing.T) {
 	}
 }
 
-// TestWorkers has a server that answers only when as many requests as there are workers have come.
+// TestWorkers has a server that answers only when as many requests have come as there are workers.
 // There are never more.
 func TestWorkers(t *testing.T) {
 	const workers, each = 4, 5
@@ -170,7 +170,7 @@ func TestWorkers(t *testing.T) {
 		mu.Unlock()
 		if last {
 			for range 10_000 {
-				runtime.Gosched() // one too many would come now
+				runtime.Gosched() // one too many would come here
 			}
 			close(barrier)
 		}
@@ -219,8 +219,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestAgain has a name that is used again: the create waits for the end of what had it. Elsewhere
-// it is a failure, but for what is prepared.
+// TestAgain reuses a name: the create waits until the old object is gone. Otherwise a conflict is a
+// failure, except in preparation.
 func TestAgain(t *testing.T) {
 	again := create(3, replicaSets, "", "pods", "Pod", "p", uid("a", 2), nil)
 	remove := event(2, replicaSets, "delete", path("", "pods")+"/p", object{"resource": "pods", "namespace": "ns", "name": "p"}, nil, nil)
@@ -238,7 +238,7 @@ func TestAgain(t *testing.T) {
 	}
 	busy = 1
 	if out, err := record(t, again).Replay(t.Context(), s.config(), ceiling.Options{}); err == nil {
-		t.Errorf("%+v: what exists was made without an error", out)
+		t.Errorf("%+v: creating an existing object was no failure", out)
 	}
 	busy = 1
 	out, err = record(t, again).Replay(t.Context(), s.config(), ceiling.Options{Since: time.Unix(4, 0)})
@@ -247,8 +247,8 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestLimit has five requests at 50 a second and no burst: four waits of 20 ms. The other
-// controller has a limit of its own.
+// TestLimit sends five requests at 50 a second and no burst: four waits of 20 ms. The other
+// controller has its own limit.
 func TestLimit(t *testing.T) {
 	var lines []string
 	for i := range 5 {

@@ -15,17 +15,17 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// Recording is the writes of a run. It does not change, and may be replayed several times, also at
-// once.
+// Recording is the writes of a run. It is immutable, and may be replayed several times, also
+// concurrently.
 type Recording struct {
 	requests []request
 	// places are the paths of objects by recorded UID.
 	places map[string]string
-	// Left is how many mutating requests of controllers were left out, by reason.
+	// Left counts the controllers' mutating requests that were left out, by reason.
 	Left map[string]int
 }
 
-// request is one that is to be sent again.
+// request is a request to send again.
 type request struct {
 	verb       string
 	controller string
@@ -33,14 +33,14 @@ type request struct {
 	kind       string // of the body: a media type
 	body       []byte
 	mentions   []mention
-	// object is the path of what it writes, without subresource; the order is that of an object's
+	// object is the path of the written object, without subresource; it orders an object's
 	// requests.
 	object string
-	// account is the path of the service account that must be there before; only for pods.
+	// account is the path of the service account that must exist before; only for pods.
 	account string
-	// uid is what a create was answered with.
+	// uid is the UID in the answer to a create.
 	uid string
-	// versioned says that the body must name the latest resourceVersion.
+	// versioned is set if the body must name the latest resourceVersion.
 	versioned bool
 	event     bool
 	received  time.Time
@@ -52,12 +52,12 @@ type mention struct {
 	uid    string
 }
 
-// uidLength is that of a UID as text. All are as long, so they can be replaced in place, in any
-// encoding.
+// uidLength is the length of a UID as text. All have the same length, so they can be replaced in
+// place, in any encoding.
 const uidLength = 36
 
-// Record reads an audit log and returns what there is to replay. A last line that is incomplete is
-// left out. It is an error if a request has no body, which is so in a log without objects.
+// Record reads an audit log and returns what can be replayed. It ignores an incomplete last line.
+// It returns an error if a request has no body, as in a log without objects.
 func Record(log io.Reader) (Recording, error) {
 	r := Recording{places: map[string]string{}, Left: map[string]int{}}
 	err := harness.Events(log, func(e *harness.Event) error {
@@ -73,7 +73,7 @@ func Record(log io.Reader) (Recording, error) {
 	return r, nil
 }
 
-// Len returns how many requests there are, Events included.
+// Len returns the number of requests, Events included.
 func (r Recording) Len() int { return len(r.requests) }
 
 // Since returns how many requests arrived at or after the time, Events included.
@@ -87,7 +87,7 @@ func (r Recording) Since(t time.Time) int {
 	return n
 }
 
-// identity is what is read of an object in an answer.
+// identity is the part of an object that is read from an answer.
 type identity struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
@@ -148,8 +148,8 @@ const (
 	manager         = "system:kube-controller-manager"
 )
 
-// controllerOf returns which controller sent a request: its service account, or where all share one
-// identity, what client-go wrote last into the User-Agent.
+// controllerOf returns which controller sent a request: its service account or, if all share one
+// identity, the suffix that client-go added to the User-Agent.
 func controllerOf(e auditv1.Event) (string, bool) {
 	if name, ok := strings.CutPrefix(e.User.Username, serviceAccounts); ok {
 		return name, true
@@ -208,7 +208,7 @@ func place(ref auditv1.ObjectReference) string {
 	return path + "/" + ref.Resource + "/" + url.PathEscape(ref.Name)
 }
 
-// forgetUnknown drops mentions of what is no object's UID.
+// forgetUnknown drops mentions that are not an object's UID.
 func (r *Recording) forgetUnknown() {
 	for i := range r.requests {
 		q := &r.requests[i]

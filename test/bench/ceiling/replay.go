@@ -15,26 +15,27 @@ import (
 
 // Options say how a recording is replayed.
 type Options struct {
-	// Prepare makes what the recorded work began with: namespaces, nodes, the objects of users.
-	// Default: nothing is made.
+	// Prepare creates what the recorded work began with: namespaces, nodes, the users' objects.
+	// Default: nothing.
 	Prepare func(context.Context) error
-	// Since is when the work began in the recorded run. What controllers sent before is replayed
-	// first, and is not in the time; there it is no failure if what is to be created exists.
-	// Default: all is work.
+	// Since is when the work began in the recorded run. Earlier requests of controllers are
+	// replayed first, and do not count in the time; there, creating an existing object is no
+	// failure. Default: everything is work.
 	Since time.Time
-	// Ready returns when the work may begin, after what was before it; the clock and the limits
+	// Ready returns when the work may begin, after the earlier requests; the clock and the limits
 	// start then. Default: at once.
 	Ready func(context.Context) error
-	// Barriers are times in the recorded run, in order and after Since: what arrived at or after
-	// one is sent when all before it has been answered, as where a user waited. Default: none.
+	// Barriers are times in the recorded run, in order and after Since. What arrived at or after
+	// one is sent once everything before it has been answered, as where a user waited. Default:
+	// none.
 	Barriers []time.Time
-	// Workers is how many requests are under way at a time. Default: 16.
+	// Workers is the number of requests in flight. Default: 16.
 	Workers int
-	// QPS is the most requests of the work a second of each controller, and Burst how many of them
-	// at once; upstream's flags are 20 and 30. Default: no limit.
+	// QPS limits each controller's requests of the work per second, and Burst how many may come at
+	// once; upstream's flags are 20 and 30. Default: no limit.
 	QPS   float32
 	Burst int
-	// Events sends Events as well. Default: false.
+	// Events also sends Events. Default: false.
 	Events bool
 }
 
@@ -42,7 +43,7 @@ const (
 	defaultWorkers = 16
 	// mostFailed is the share of requests that may fail.
 	mostFailed = 0.01
-	// kept is how many messages of failures are kept.
+	// kept is how many failure messages are kept.
 	kept = 10
 )
 
@@ -64,19 +65,19 @@ func (o Options) complete() (Options, error) {
 	}
 }
 
-// Outcome is what came of a replay.
+// Outcome is the outcome of a replay.
 type Outcome struct {
 	// Seconds is the time from the first request of the work to the last answer.
 	Seconds float64 `json:"seconds"`
 	// Parts are the seconds up to each of Options.Barriers and after the last; their sum is
 	// Seconds.
 	Parts []float64 `json:"parts"`
-	// Requests of the work, failed ones included, and Prepared before it.
+	// Requests counts those of the work, failed ones included, and Prepared those before it.
 	Requests int `json:"requests"`
 	Prepared int `json:"prepared"`
-	// Retries are requests that were sent again, because the object of that name had not gone yet.
+	// Retries are requests that were repeated, because the object of that name was not gone yet.
 	Retries int `json:"retries"`
-	// Failures of both parts, by verb, resource and status: "delete pods 404 NotFound"; 0 is no
+	// Failures of both parts, by verb, resource and status: "delete pods 404 NotFound"; 0 means no
 	// answer.
 	Failed   int            `json:"failed"`
 	Failures map[string]int `json:"failures"`
@@ -84,15 +85,14 @@ type Outcome struct {
 	Examples []string `json:"examples,omitempty"`
 	// Controllers is how many requests of the work each of them sent.
 	Controllers map[string]int `json:"controllers"`
-	// Unmapped is how many UIDs of the recorded run have no object here; they are sent as they
-	// were.
+	// Unmapped is how many UIDs of the recorded run have no object here; they are sent unchanged.
 	Unmapped int `json:"unmapped"`
 }
 
 // Replay sends the requests to the API server of config and returns how long that took. config's
-// user should be one who may do everything, and whom priority and fairness does not hold back, such
-// as system:masters; its rate limits are not used. More than 1 % of failures are an error, and the
-// outcome is returned beside it. It returns after all its goroutines.
+// user should have all rights and be exempt from priority and fairness, such as system:masters; its
+// rate limits are not used. If more than 1 % fail, Replay returns an error together with the
+// outcome. It returns after all its goroutines.
 func (r Recording) Replay(ctx context.Context, config *rest.Config, o Options) (Outcome, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -136,8 +136,8 @@ func (r Recording) Replay(ctx context.Context, config *rest.Config, o Options) (
 	return p.out, errors.Join(context.Cause(ctx), p.out.check())
 }
 
-// until returns the first request at or after from that arrived at or after a time, or that follows
-// one that did.
+// until returns the first request at or after from that arrived at or after t, or that follows one
+// that did.
 func (p *player) until(from int, t time.Time) int {
 	for from < len(p.requests) && p.requests[from].received.Before(t) {
 		from++
@@ -159,13 +159,13 @@ type player struct {
 	options   Options
 	requests  []request
 	recording Recording
-	slots     chan struct{} // one for each request that may be under way
+	slots     chan struct{} // one for each request in flight
 	limits    map[string]flowcontrol.RateLimiter
 	preparing bool
-	// insisting are the objects of which the latest resourceVersion must be known.
+	// insisting are the objects whose latest resourceVersion must be known.
 	insisting map[string]bool
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu       sync.Mutex
 	out      Outcome
 	uids     map[string]string // recorded UID to the one here
@@ -202,7 +202,7 @@ func newPlayer(r Recording, config *rest.Config, o Options) (*player, error) {
 	return p, nil
 }
 
-// resolve reads the UIDs that are mentioned and that no request makes.
+// resolve reads the mentioned UIDs that no request creates.
 func (p *player) resolve(ctx context.Context) {
 	made, wanted := map[string]bool{}, map[string]bool{}
 	for _, q := range p.requests {
@@ -239,12 +239,13 @@ func (p *player) play(ctx context.Context, from, to int) {
 	g := newGraph(p.requests, from, to)
 	var group sync.WaitGroup
 	for controller, ready := range g.ready {
-		// Each has workers of its own, so that one that waits for its limit holds up no other.
+		// Each controller has its own workers, so that one that waits for its limit delays no
+		// other.
 		for range min(p.options.Workers, cap(ready)) {
 			group.Go(func() {
 				for i := range ready {
 					if limit := p.limits[controller]; limit != nil && !p.preparing {
-						_ = limit.Wait(ctx) // an error is that ctx has ended, which the request will say
+						_ = limit.Wait(ctx) // ctx has ended, which the request will report
 					}
 					p.slots <- struct{}{}
 					p.send(ctx, p.requests[i], g.follows[i-from])

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// retryAfter and mostRetries bound the wait for the end of an object whose name is used again:
-	// a node must let go of it.
+	// retryAfter and mostRetries bound the wait for the end of an object whose name is reused: a
+	// node must release it.
 	retryAfter  = 100 * time.Millisecond
 	mostRetries = 300
 	// mostRead is the size of the largest answer that is read.
@@ -35,9 +35,9 @@ type client struct {
 	http *http.Client
 }
 
-// answer is what is read of one.
+// answer is the part of an answer that is read.
 type answer struct {
-	code         int // 0: none came
+	code         int // 0: no answer
 	reason       string
 	message      string
 	uid, version string
@@ -45,7 +45,7 @@ type answer struct {
 
 func (a answer) ok() bool { return a.code >= 200 && a.code < 300 }
 
-// do sends one request. What was written is read only if asked for.
+// do sends one request. It reads the written object only if asked to.
 func (c client) do(ctx context.Context, method, uri, kind string, body []byte, read bool) answer {
 	target, err := c.base.Parse(uri)
 	if err != nil {
@@ -58,7 +58,7 @@ func (c client) do(ctx context.Context, method, uri, kind string, body []byte, r
 	if kind != "" {
 		request.Header.Set("Content-Type", kind)
 	}
-	// As controllers ask for it.
+	// As controllers request it.
 	request.Header.Set("Accept", runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON)
 	response, err := c.http.Do(request)
 	if err != nil {
@@ -67,7 +67,7 @@ func (c client) do(ctx context.Context, method, uri, kind string, body []byte, r
 	defer response.Body.Close()
 	a := answer{code: response.StatusCode}
 	if a.ok() && !read {
-		// Read to its end, or the connection cannot be used again.
+		// An unread body would keep the connection from being reused.
 		if _, err := io.Copy(io.Discard, response.Body); err != nil {
 			return answer{message: err.Error()}
 		}
@@ -114,11 +114,11 @@ var methods = map[string]string{
 	"create": http.MethodPost, "update": http.MethodPut, "patch": http.MethodPatch, "delete": http.MethodDelete, "deletecollection": http.MethodDelete,
 }
 
-// send sends a request of the recording and keeps what later ones need of its answer.
+// send sends a request of the recording and keeps what later ones need from its answer.
 func (p *player) send(ctx context.Context, q request, follows bool) {
 	a := p.try(ctx, q)
 	for range mostRetries {
-		// The object of that name was deleted in the recording, and has not gone yet.
+		// The object of that name was deleted in the recording, and is not gone yet.
 		if q.verb != "create" || !follows || a.reason != string(metav1.StatusReasonAlreadyExists) || ctx.Err() != nil {
 			break
 		}
@@ -129,7 +129,7 @@ func (p *player) send(ctx context.Context, q request, follows bool) {
 		a = p.try(ctx, q)
 	}
 	if q.versioned && a.reason == string(metav1.StatusReasonConflict) {
-		// Somebody else has written, such as a node.
+		// Somebody else, such as a node, has written it.
 		p.mu.Lock()
 		delete(p.versions, q.object)
 		p.out.Retries++

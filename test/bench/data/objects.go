@@ -16,7 +16,7 @@ import (
 // Prefix begins the names of the namespaces.
 const Prefix = "ns"
 
-// What a namespace has.
+// The content of a namespace.
 const (
 	PodsPerNamespace = replicaSets * podsEach
 
@@ -24,7 +24,7 @@ const (
 	podsEach    = 10
 	configMaps  = 5
 	secrets     = 2
-	// configSize is the size of what a ConfigMap or Secret holds.
+	// configSize is the size of the data in a ConfigMap or Secret.
 	configSize = 1024
 )
 
@@ -35,8 +35,8 @@ func labelsOf(set int) map[string]string {
 	}
 }
 
-// template is what pods of many clusters look like: two containers with variables, resources,
-// probes and volumes.
+// template resembles pods of many clusters: two containers with variables, resources, probes and
+// volumes.
 func template(set int) corev1.PodTemplateSpec {
 	container := func(name string, port int32) corev1.Container {
 		c := corev1.Container{
@@ -80,7 +80,7 @@ func replicaSet(set int) *appsv1.ReplicaSet {
 	}
 }
 
-// setStatus is what the controller would write once all pods are ready.
+// setStatus sets what the controller would write once all pods are ready.
 func setStatus(set *appsv1.ReplicaSet) {
 	set.Status = appsv1.ReplicaSetStatus{
 		Replicas: podsEach, FullyLabeledReplicas: podsEach, ReadyReplicas: podsEach, AvailableReplicas: podsEach,
@@ -88,7 +88,7 @@ func setStatus(set *appsv1.ReplicaSet) {
 	}
 }
 
-// pod is the i-th of its ReplicaSet.
+// pod returns the i-th pod of its ReplicaSet.
 func pod(owner *appsv1.ReplicaSet, i int, node string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: owner.Spec.Template.ObjectMeta, Spec: *owner.Spec.Template.Spec.DeepCopy()}
 	p.Name = fmt.Sprintf("%s-%05x", owner.Name, 0x5b3c1+i)
@@ -98,7 +98,7 @@ func pod(owner *appsv1.ReplicaSet, i int, node string) *corev1.Pod {
 	return p
 }
 
-// podStatus is what a kubelet would write of the n-th pod of the cluster.
+// podStatus sets what a kubelet would write for the n-th pod of the cluster.
 func podStatus(p *corev1.Pod, n int, now time.Time) {
 	at := metav1.NewTime(now)
 	p.Status = corev1.PodStatus{

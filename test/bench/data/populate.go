@@ -23,20 +23,20 @@ import (
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
-// Config says what to make.
+// Config says what to create.
 type Config struct {
-	// Dir is where the data is kept, a folder for each number of pods.
+	// Dir is where the data is kept, a directory for each number of pods.
 	Dir string
-	// Pods is the number of pods, a multiple of PodsPerNamespace; Nodes that of the nodes.
+	// Pods is the number of pods, a multiple of PodsPerNamespace; Nodes is the number of nodes.
 	Pods, Nodes int
-	// Stock is the controller manager that completes what was made.
+	// Stock is the controller manager that completes the objects.
 	Stock string
 	// Log receives a line per step.
 	Log io.Writer
 }
 
-// Make returns the folder with the data of a cluster with so many pods, for
-// controlplane.Options.From. It is made if it is not there, which takes minutes.
+// Make returns the directory with the data of a cluster with this many pods, for
+// controlplane.Options.From. If it does not exist, Make creates it, which takes minutes.
 func Make(ctx context.Context, c Config) (folder string, err error) {
 	folder = filepath.Join(c.Dir, fmt.Sprintf("data-%d", c.Pods))
 	if _, err := os.Stat(folder); err == nil {
@@ -47,7 +47,7 @@ func Make(ctx context.Context, c Config) (folder string, err error) {
 	if err := errors.Join(os.MkdirAll(c.Dir, 0o755), os.RemoveAll(first), os.RemoveAll(second)); err != nil {
 		return "", err
 	}
-	// kwok would write the status of pods as well, so there are no nodes at first.
+	// kwok would also write the status of pods, so there are no nodes at first.
 	if err := stage(ctx, controlplane.Options{Dir: first}, c, fill); err != nil {
 		return "", fmt.Errorf("filling a cluster: %w", err)
 	}
@@ -61,7 +61,7 @@ func Make(ctx context.Context, c Config) (folder string, err error) {
 	return folder, os.Rename(second, folder)
 }
 
-// stage does something with a control plane of its own, and stops it.
+// stage runs do on a new control plane, and stops the control plane.
 func stage(ctx context.Context, options controlplane.Options, c Config, do func(context.Context, *controlplane.ControlPlane, Config) error) error {
 	policy := options.Dir + "-audit.yaml"
 	if err := os.WriteFile(policy, []byte(measure.AuditPolicy), 0o644); err != nil {
@@ -76,7 +76,7 @@ func stage(ctx context.Context, options controlplane.Options, c Config, do func(
 	return errors.Join(do(ctx, plane, c), plane.Stop())
 }
 
-// keep removes everything but what a control plane can begin with.
+// keep removes everything that a control plane does not need to begin with.
 func keep(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -92,7 +92,7 @@ func keep(folder string) error {
 	return nil
 }
 
-// fill makes the objects.
+// fill creates the objects.
 func fill(ctx context.Context, plane *controlplane.ControlPlane, c Config) error {
 	client, err := kubernetes.NewForConfig(plane.AdminConfig())
 	if err != nil {
@@ -107,8 +107,7 @@ func fill(ctx context.Context, plane *controlplane.ControlPlane, c Config) error
 	})
 }
 
-// settle has the stock controllers do what is left to do: slices of endpoints, certificates,
-// conditions.
+// settle makes the stock controllers do the rest: slices of endpoints, certificates, conditions.
 func settle(ctx context.Context, plane *controlplane.ControlPlane, c Config) error {
 	client, err := kubernetes.NewForConfig(plane.AdminConfig())
 	if err != nil {
@@ -126,7 +125,8 @@ func settle(ctx context.Context, plane *controlplane.ControlPlane, c Config) err
 	if err != nil {
 		return err
 	}
-	// Who starts with this data must not wait for the Lease of who is gone.
+	// A controller manager that starts with this data must not wait for a Lease whose holder is
+	// gone.
 	err = client.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(ctx, "kube-controller-manager", metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) {
 		err = nil
@@ -134,7 +134,7 @@ func settle(ctx context.Context, plane *controlplane.ControlPlane, c Config) err
 	return errors.Join(err, check(ctx, client, c.Pods))
 }
 
-// check fails if the controllers have changed what was made: then it is no cluster at rest.
+// check fails if the controllers have changed the objects: then the cluster is not at rest.
 func check(ctx context.Context, client kubernetes.Interface, pods int) error {
 	list, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -147,7 +147,7 @@ func check(ctx context.Context, client kubernetes.Interface, pods int) error {
 		}
 	}
 	if running != pods || len(list.Items) != pods {
-		return fmt.Errorf("%d pods, %d of them run, want %d: the controllers did not leave them alone", len(list.Items), running, pods)
+		return fmt.Errorf("%d pods, %d of them run, want %d: the controllers have changed them", len(list.Items), running, pods)
 	}
 	sets, err := client.AppsV1().ReplicaSets("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -156,14 +156,14 @@ func check(ctx context.Context, client kubernetes.Interface, pods int) error {
 	return checkStatus(sets.Items)
 }
 
-// checkStatus fails if the controllers have written another status than was made. They would go on
-// to do so wherever they begin with this data, behind their limits, while other work is measured.
+// checkStatus fails if the controllers have written another status. They would do so again wherever
+// they begin with this data, behind their limits, while other work is measured.
 func checkStatus(sets []appsv1.ReplicaSet) error {
 	for i := range sets {
 		want := sets[i].DeepCopy()
 		setStatus(want)
 		if !apiequality.Semantic.DeepEqual(sets[i].Status, want.Status) {
-			return fmt.Errorf("ReplicaSet %s/%s has the status %+v, and was made with %+v: make what the controllers write",
+			return fmt.Errorf("ReplicaSet %s/%s has the status %+v, but was created with %+v: create it as the controllers write it",
 				want.Namespace, want.Name, sets[i].Status, want.Status)
 		}
 	}
@@ -176,7 +176,7 @@ func fillNamespace(ctx context.Context, client kubernetes.Interface, name string
 	if err != nil {
 		return err
 	}
-	// Pods are not admitted without.
+	// Pods are not admitted without it.
 	if _, err = core.ServiceAccounts(name).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func fillNamespace(ctx context.Context, client kubernetes.Interface, name string
 	return err
 }
 
-// fillReplicaSet makes the n-th ReplicaSet of the cluster and its pods.
+// fillReplicaSet creates the n-th ReplicaSet of the cluster and its pods.
 func fillReplicaSet(ctx context.Context, client kubernetes.Interface, namespace string, n, nodes int) error {
 	set, err := client.AppsV1().ReplicaSets(namespace).Create(ctx, replicaSet(n%replicaSets), metav1.CreateOptions{})
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// TestClusterAtRestHasItsStatus: a ReplicaSet with another status than was made is one that
+// TestClusterAtRestHasItsStatus checks that a ReplicaSet with another status counts as one that
 // controllers write to.
 func TestClusterAtRestHasItsStatus(t *testing.T) {
 	made := func() appsv1.ReplicaSet {

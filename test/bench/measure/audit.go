@@ -9,8 +9,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// AuditPolicy has the API server log what Audit reads, and nothing else: watches as they begin and
-// end, and writes of the Leases in kube-system.
+// AuditPolicy makes the API server log only what Audit reads: watches as they begin and end, and
+// writes of the Leases in kube-system.
 const AuditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -26,12 +26,12 @@ rules:
 - level: None
 `
 
-// Client is what one client of the API server, by its address, has done by the audit log.
+// Client is what one client of the API server, by its address, has done according to the audit log.
 type Client struct {
-	// Watches are those that are open, by resource: "pods", "deployments.apps", with " (metadata)"
-	// where the client says that it reads only that.
+	// Watches are the open watches, by resource: "pods", "deployments.apps", with " (metadata)" if
+	// the client says that it reads only that.
 	Watches map[string]int
-	// LeaseWrites are the writes of Leases that were answered.
+	// LeaseWrites are the answered writes of Leases.
 	LeaseWrites int64
 }
 
@@ -44,8 +44,8 @@ func (c Client) Open() int {
 	return n
 }
 
-// Audit reads a log by AuditPolicy and returns what each address has done. A last line that is
-// still being written is left out.
+// Audit reads a log by AuditPolicy and returns what each address has done. It ignores an incomplete
+// last line.
 func Audit(log io.Reader) (map[string]Client, error) {
 	clients := map[string]Client{}
 	err := harness.Events(log, func(e *harness.Event) error {
@@ -67,7 +67,7 @@ func (c Client) with(event *harness.Event) Client {
 	switch {
 	case event.Verb == "watch" && event.Stage == auditv1.StageResponseStarted:
 		c.Watches[resource(event)]++
-	case event.Verb == "watch" && c.Watches[resource(event)] > 0: // one that was refused has not begun
+	case event.Verb == "watch" && c.Watches[resource(event)] > 0: // a refused one has not begun
 		c.Watches[resource(event)]--
 	case event.Verb != "watch" && event.Stage == auditv1.StageResponseComplete:
 		c.LeaseWrites++

@@ -11,7 +11,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/bench/result"
 )
 
-// Machine returns what this machine is, and how busy it is now. What it does not tell is empty.
+// Machine describes this machine and its current load. Unknown fields are empty.
 func Machine() result.Machine {
 	m := result.Machine{Cores: runtime.NumCPU()}
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {

@@ -18,7 +18,7 @@ func TestParseStat(t *testing.T) {
 		t.Errorf("got %v, %v; want 3s", used, err)
 	}
 	if _, err := parseStat("1 (x) S 1 2"); err == nil {
-		t.Error("a line that is too short was read")
+		t.Error("a line that is too short was accepted")
 	}
 }
 
@@ -37,8 +37,8 @@ func TestKilobytes(t *testing.T) {
 }
 
 func TestParseTimes(t *testing.T) {
-	// 100 ticks of user to softirq and steal but idle 600 and iowait 200; guest time, the last two,
-	// is in user's.
+	// 100 ticks of user to softirq and steal, except idle 600 and iowait 200; user includes guest
+	// time, the last two.
 	before := Times{}
 	after, err := parseTimes("cpu  100 20 30 600 200 10 20 20 50 0\ncpu0 1 2 3\n")
 	if err != nil {
@@ -51,7 +51,7 @@ func TestParseTimes(t *testing.T) {
 		t.Errorf("idle share %v of no time, want 1", got)
 	}
 	if _, err := parseTimes("intr 5\n"); err == nil {
-		t.Error("a text without the line of all cores was read")
+		t.Error("a text without the line of all cores was accepted")
 	}
 }
 
@@ -61,7 +61,7 @@ func TestParseHeap(t *testing.T) {
 		t.Errorf("got %d, %v; want 26528432", got, err)
 	}
 	if _, err := ParseHeap("heap profile: 3: 96 [10: 320] @ heap/1048576\n"); err == nil {
-		t.Error("a text without HeapAlloc was read")
+		t.Error("a text without HeapAlloc was accepted")
 	}
 }
 
@@ -106,7 +106,7 @@ func TestParseMetrics(t *testing.T) {
 
 func TestQuantile(t *testing.T) {
 	inf := math.Inf(1)
-	// The wanted values are what histogram_quantile of PromQL gives.
+	// The wanted values are those of PromQL's histogram_quantile.
 	for _, tc := range []struct {
 		name    string
 		h       Histogram
@@ -169,7 +169,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestProxyCounts sends 3 bytes and receives 5, from an address of the proxy's own.
+// TestProxyCounts sends 3 bytes and receives 5, from the proxy's own address.
 func TestProxyCounts(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -216,6 +216,6 @@ func TestProxyCounts(t *testing.T) {
 		t.Errorf("received %d and sent %d bytes, want 5 and 3", received, sent)
 	}
 	if _, err := NewProxy(server.Addr().String(), "192.0.2.1"); err == nil {
-		t.Error("an address that is not this machine's was taken")
+		t.Error("an address that is not this machine's was accepted")
 	}
 }

@@ -15,8 +15,8 @@ type Sample struct {
 	Value  float64
 }
 
-// Metrics are the samples of some families, by name: a histogram's are those of name_bucket,
-// name_sum and name_count.
+// Metrics are the samples of some families, by name: a histogram has those of name_bucket, name_sum
+// and name_count.
 type Metrics map[string][]Sample
 
 // ParseMetrics reads Prometheus' text format and keeps the samples of these names.
@@ -72,7 +72,7 @@ func parseSample(name, rest string) (Sample, error) {
 	return s, err
 }
 
-// Sum adds up the samples of a name that keep says yes to; nil is all.
+// Sum adds up the samples of a name for which keep returns true; nil means all.
 func (m Metrics) Sum(name string, keep func(labels map[string]string) bool) float64 {
 	total := 0.0
 	for _, s := range m[name] {
@@ -83,8 +83,8 @@ func (m Metrics) Sum(name string, keep func(labels map[string]string) bool) floa
 	return total
 }
 
-// SumBy adds up the samples of a name by what key makes of their labels; those with an empty key
-// are left out.
+// SumBy adds up the samples of a name by the key of their labels, and leaves out those with an
+// empty key.
 func (m Metrics) SumBy(name string, key func(labels map[string]string) string) map[string]float64 {
 	sums := map[string]float64{}
 	for _, s := range m[name] {

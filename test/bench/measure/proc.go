@@ -43,9 +43,9 @@ func parseStat(text string) (time.Duration, error) {
 	return total, nil
 }
 
-// Memory is what a process has of the machine's memory, in bytes.
+// Memory is a process's memory, in bytes.
 type Memory struct {
-	// RSS is what it has now, Peak the most that it has had.
+	// RSS is the current value, Peak the highest so far.
 	RSS, Peak uint64
 }
 
@@ -66,7 +66,7 @@ func MemoryOf(pid int) (Memory, error) {
 	return m, nil
 }
 
-// kilobytes returns the value of a line such as "VmRSS:     5136 kB", in bytes.
+// kilobytes returns the value of a line such as "VmRSS: 5136 kB", in bytes.
 func kilobytes(text, name string) (uint64, error) {
 	for line := range strings.Lines(text) {
 		rest, found := strings.CutPrefix(line, name+":")
@@ -83,10 +83,10 @@ func kilobytes(text, name string) (uint64, error) {
 	return 0, fmt.Errorf("no line %s", name)
 }
 
-// Times are the CPU times of the whole machine since it began.
+// Times are the CPU times of the whole machine since boot.
 type Times struct {
-	// Idle is the time in which a core had nothing to do, Total the time of all cores. What the
-	// hypervisor took away counts as busy.
+	// Idle is the time in which a core was idle, Total the time of all cores. Time stolen by the
+	// hypervisor counts as busy.
 	Idle, Total time.Duration
 }
 
@@ -106,7 +106,7 @@ func parseTimes(text string) (Times, error) {
 		return Times{}, fmt.Errorf("/proc/stat begins with %q, not with the times of all cores", line)
 	}
 	var t Times
-	for i, field := range fields[1:9] { // guest times, which follow, are part of user's
+	for i, field := range fields[1:9] { // the guest times that follow are part of user's
 		n, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
 			return Times{}, fmt.Errorf("/proc/stat: %w", err)
@@ -119,8 +119,7 @@ func parseTimes(text string) (Times, error) {
 	return t, nil
 }
 
-// IdleShare returns which part of the machine had nothing to do between two readings, 0 to 1; 1 if
-// no time has gone by.
+// IdleShare returns the machine's idle share between two readings, 0 to 1; 1 if no time has passed.
 func IdleShare(before, after Times) float64 {
 	total := after.Total - before.Total
 	if total <= 0 {

@@ -9,9 +9,8 @@ import (
 	"sync/atomic"
 )
 
-// Proxy passes the bytes of TCP connections on to one server and counts them. It dials from an
-// address of its own, so that the server can tell its clients apart. Its methods may be called from
-// any goroutine.
+// Proxy forwards TCP connections to one server and counts the bytes. It dials from its own address,
+// so that the server can tell its clients apart. Its methods may be called from any goroutine.
 type Proxy struct {
 	listener       net.Listener
 	upstream       string
@@ -19,8 +18,8 @@ type Proxy struct {
 	received, sent atomic.Int64
 }
 
-// NewProxy listens on a free port of 127.0.0.1 for what goes to upstream ("host:port") and dials
-// from the IP address source, one of 127.0.0.0/8. Run serves.
+// NewProxy listens on a free port of 127.0.0.1, forwards to upstream ("host:port"), and dials from
+// the IP address source, one of 127.0.0.0/8. Run serves.
 func NewProxy(upstream, source string) (*Proxy, error) {
 	ip := net.ParseIP(source)
 	if ip == nil || !ip.IsLoopback() {
@@ -36,7 +35,7 @@ func NewProxy(upstream, source string) (*Proxy, error) {
 // Addr returns where it listens, as "host:port".
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Counts returns how many bytes have come from the server and gone to it.
+// Counts returns how many bytes came from the server and went to it.
 func (p *Proxy) Counts() (received, sent int64) { return p.received.Load(), p.sent.Load() }
 
 // Run serves until ctx ends, and returns when every connection is closed.
@@ -61,7 +60,7 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	server, err := p.dialer.DialContext(ctx, "tcp", p.upstream)
 	if err != nil {
-		return // the client tries again
+		return // the client retries
 	}
 	defer server.Close()
 	stop := context.AfterFunc(ctx, func() { _, _ = client.Close(), server.Close() })
@@ -72,8 +71,8 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn) {
 	both.Wait()
 }
 
-// count copies until either side ends. It does not use the kernel's own copying, which tells no
-// count before the end.
+// count copies until either side ends. It does not use the kernel's copying, which has no count
+// before the end.
 func count(to io.Writer, from io.Reader, total *atomic.Int64) {
 	buffer := make([]byte, 64<<10)
 	for {

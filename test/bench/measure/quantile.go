@@ -10,14 +10,14 @@ import (
 // last bound is +Inf.
 type Histogram map[float64]float64
 
-// Add adds the observations of another one with the same bounds.
+// Add adds another histogram with the same bounds.
 func (h Histogram) Add(other Histogram) {
 	for bound, n := range other {
 		h[bound] += n
 	}
 }
 
-// Since returns what has been observed after an earlier state of the same histogram.
+// Since returns what was observed after an earlier state of the same histogram.
 func (h Histogram) Since(before Histogram) Histogram {
 	d := Histogram{}
 	for bound, n := range h {
@@ -26,12 +26,12 @@ func (h Histogram) Since(before Histogram) Histogram {
 	return d
 }
 
-// Count returns how many observations there are.
+// Count returns the number of observations.
 func (h Histogram) Count() int64 { return int64(h[math.Inf(1)]) }
 
-// Quantile returns the q-quantile (0 to 1) as PromQL's histogram_quantile does: observations lie
-// evenly in their bucket, and those beyond the last finite bound lie on it. It is NaN without
-// observations.
+// Quantile returns the q-quantile (0 to 1) as PromQL's histogram_quantile does: observations are
+// evenly spread in their bucket, and those beyond the last finite bound are at that bound. It is
+// NaN without observations.
 func (h Histogram) Quantile(q float64) float64 {
 	bounds := slices.Sorted(maps.Keys(h))
 	total := h[math.Inf(1)]
@@ -59,8 +59,8 @@ func (h Histogram) Quantile(q float64) float64 {
 	return low + (bounds[i]-low)*(rank-below)/in
 }
 
-// QuantileOf returns the q-quantile (0 to 1) of sorted values, between the two nearest; NaN of
-// none.
+// QuantileOf returns the q-quantile (0 to 1) of sorted values, interpolated between the two
+// nearest; NaN if there are none.
 func QuantileOf(sorted []float64, q float64) float64 {
 	if len(sorted) == 0 {
 		return math.NaN()

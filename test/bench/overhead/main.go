@@ -1,13 +1,13 @@
-// Command overhead measures what a member's instrumentation costs: the CPU that a loaded member
-// needs with it and without, as a ratio, in one run on one machine.
+// Command overhead measures what a member's instrumentation costs: the CPU of a loaded member with
+// it and without, as a ratio, in one run on one machine.
 //
 //	make long RUN=overhead   # builds both binaries and runs this
 //
 // Two binaries of the same commit do the same work in turn, each alone as a fleet of one on the
-// same control plane: bin/flotilla, and one built with the tag "bare", which has no metrics of the
-// fleet, no events and no journal. The instrumented one is scraped and its status page is fetched
-// meanwhile, as in operation. Work is a number of objects, not of seconds, so that CPU-seconds can
-// be compared. Which goes first changes from round to round. The result is the median of the
+// same control plane: bin/flotilla, and one built with the tag "bare", which has no fleet metrics,
+// no events and no journal. The instrumented one is scraped and its status page is fetched during
+// the work, as in production. The work is a number of objects, not of seconds, so that CPU-seconds
+// can be compared. The first variant changes from round to round. The result is the median of the
 // rounds' ratios, with their spread.
 package main
 
@@ -50,11 +50,11 @@ func (o options) validate() error {
 func main() {
 	var o options
 	flag.IntVar(&o.rounds, "rounds", 6, "how often each binary does the work")
-	flag.IntVar(&o.namespaces, "namespaces", 20, "namespaces that the work lies in")
-	flag.IntVar(&o.deployments, "deployments", 300, "Deployments that are made, scaled twice and deleted in a round")
+	flag.IntVar(&o.namespaces, "namespaces", 20, "namespaces with the work")
+	flag.IntVar(&o.deployments, "deployments", 300, "Deployments that are created, scaled twice and deleted in a round")
 	flag.DurationVar(&o.scrape, "scrape", 15*time.Second, "how often the instrumented member is scraped")
 	flag.StringVar(&o.bare, "bare", "bin/flotilla-bare", "the binary without instrumentation")
-	flag.StringVar(&o.profile, "profile", "", "a file for a CPU profile of the last instrumented run, which shows where the difference is")
+	flag.StringVar(&o.profile, "profile", "", "a file for a CPU profile of the last instrumented run, which shows where the cost is")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -82,7 +82,7 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	variants := []variant{{name: "with", binary: instrumented, scrape: o.scrape}, {name: "without", binary: o.bare}}
-	// What nobody looks at: the first run fills the API server's caches.
+	// Unmeasured: the first run fills the API server's caches.
 	if _, err := w.measure(ctx, variants[1], "warm-up"); err != nil {
 		return fmt.Errorf("warming up: %w", err)
 	}
@@ -109,7 +109,7 @@ func run(ctx context.Context, o options) (err error) {
 	return nil
 }
 
-// median of what is sorted.
+// median returns the median of sorted values.
 func median(sorted []float64) float64 {
 	n := len(sorted)
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2

@@ -26,13 +26,13 @@ import (
 )
 
 const (
-	// patience is for one step of the work, on a busy machine.
+	// patience limits one step of the work, on a busy machine.
 	patience = 5 * time.Minute
-	// writers is how many requests are under way at a time.
+	// writers is how many requests are in flight at a time.
 	writers = 8
 )
 
-// variant is a binary, and how often it is looked at; 0 is never.
+// variant is a binary, and how often it is scraped; 0 means never.
 type variant struct {
 	name, binary string
 	scrape       time.Duration
@@ -53,7 +53,7 @@ func newWork(plane *controlplane.ControlPlane, o options) (*work, error) {
 		return nil, err
 	}
 	config = rest.CopyConfig(config)
-	config.TLSClientConfig.Insecure = true // the member's serving certificate is its own
+	config.TLSClientConfig.Insecure = true // the member's serving certificate is self-signed
 	config.TLSClientConfig.CAData, config.TLSClientConfig.CAFile = nil, ""
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -69,7 +69,7 @@ func (w *work) measure(ctx context.Context, v variant, name string) (used time.D
 		return 0, err
 	}
 	args := append(w.plane.ControllerManagerArgs(), fmt.Sprintf("--secure-port=%d", port), "--member-name=member", "--replan-interval=0s",
-		// Limits of the client would make this a measurement of waiting.
+		// With the client's default limits this would measure waiting.
 		"--kube-api-qps=500", "--kube-api-burst=1000")
 	process, err := w.plane.StartProcess(name, v.binary, args)
 	if err != nil {
@@ -116,8 +116,8 @@ func (w *work) look(ctx context.Context, url string, every time.Duration) {
 	})
 }
 
-// profile writes what the member did for twenty seconds. It is no part of the measurement, so an
-// error is only said.
+// profile writes a CPU profile of twenty seconds. It is not part of the measurement, so an error is
+// only printed.
 func (w *work) profile(ctx context.Context, url string) {
 	err := w.fetch(ctx, url+"/debug/pprof/profile?seconds=20", func(body io.Reader) error {
 		file, err := os.Create(w.o.profile)
@@ -155,7 +155,7 @@ func (w *work) fetch(ctx context.Context, url string, read func(io.Reader) error
 	return read(response.Body)
 }
 
-// do makes the Deployments, scales them up and down, and deletes them, each step once the one
+// do creates the Deployments, scales them up and down, and deletes them, each step once the one
 // before is done.
 func (w *work) do(ctx context.Context) error {
 	for _, step := range []struct {
@@ -179,7 +179,7 @@ func (w *work) do(ctx context.Context) error {
 
 func (w *work) namespace(i int) string { return fmt.Sprintf("work-%d", i%w.o.namespaces) }
 
-// prepare makes the namespaces, and waits for what pods need in them.
+// prepare creates the namespaces, and waits for what pods need in them.
 func (w *work) prepare(ctx context.Context) error {
 	for i := range w.o.namespaces {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace(i)}}
@@ -241,7 +241,7 @@ func (w *work) delete(ctx context.Context, namespace, name string, _ int) error 
 	return w.client.AppsV1().Deployments(namespace).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &background})
 }
 
-// settled returns nil once every Deployment has its pods, and no others are there.
+// settled returns nil once every Deployment has its pods, and there are no others.
 func (w *work) settled(ctx context.Context, replicas int) error {
 	deployments, err := w.client.AppsV1().Deployments("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {

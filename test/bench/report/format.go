@@ -6,19 +6,19 @@ import (
 	"strconv"
 )
 
-// Format writes a value for people, in a unit that gives three digits.
+// Format formats a value for humans, in a unit that gives three digits.
 type Format func(float64) string
 
-// absent stands where nothing was measured.
+// absent stands for an unmeasured value.
 const absent = "–"
 
-// Plain writes a number without a unit.
+// Plain formats a number without a unit.
 func Plain(v float64) string { return digits(v) }
 
-// Number writes a whole number.
+// Number formats a whole number.
 func Number(v float64) string { return strconv.FormatFloat(math.Round(v), 'f', -1, 64) }
 
-// Seconds writes seconds, milliseconds or microseconds.
+// Seconds formats seconds, milliseconds or microseconds.
 func Seconds(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 1 || a == 0:
@@ -30,7 +30,7 @@ func Seconds(v float64) string {
 	}
 }
 
-// Bytes writes bytes in powers of 1024.
+// Bytes formats bytes in powers of 1024.
 func Bytes(v float64) string {
 	const kibi = 1024
 	switch a := math.Abs(v); {
@@ -45,12 +45,12 @@ func Bytes(v float64) string {
 	}
 }
 
-// PerSecond writes a rate.
+// PerSecond formats a rate.
 func PerSecond(v float64) string { return digits(v) + "/s" }
 
 func digits(v float64) string {
 	switch a := math.Abs(v); {
-	case a < 0.005: // else the noise of a fit would be written as 0.00
+	case a < 0.005: // otherwise the noise of a fit would become 0.00
 		return "0"
 	case a >= 100:
 		return fmt.Sprintf("%.0f", v)
@@ -61,7 +61,7 @@ func digits(v float64) string {
 	}
 }
 
-// text writes a spread: the median, and the least and greatest value in parentheses if there is
+// text formats a spread: the median, and the least and greatest value in parentheses if there is
 // more than one round.
 func text(s Spread, ok bool, f Format) string {
 	switch {

@@ -15,18 +15,18 @@ type Growth struct {
 	Points   []Point
 	// Line is metric = Coefficients[0] + Coefficients[1]*pods, over every round.
 	Line Fit
-	// Fitted says that there is a line: pods were measured at two sizes or more.
+	// Fitted is set if there is a line: pods were measured at two sizes or more.
 	Fitted bool
 }
 
-// Point is a metric at a number of pods.
+// Point is the metric at a number of pods.
 type Point struct {
 	Pods int
 	Spread
 }
 
-// Growth returns how the metric grows in each scenario and system that was run with two numbers of
-// pods or more.
+// Growth returns how the metric grows in each scenario and system that was run with at least two
+// numbers of pods.
 func (r *Report) Growth(m Metric) []Growth {
 	var found []Growth
 	for _, c := range r.cells {
@@ -62,7 +62,7 @@ func (r *Report) Growth(m Metric) []Growth {
 	return grown
 }
 
-// perPod says how the slope of a metric is written.
+// perPod has the format of each metric's slope.
 var perPod = []struct {
 	metric Metric
 	slope  Format

@@ -16,8 +16,7 @@ type Idle struct {
 	GroupsApart, Available bool
 }
 
-// idleFigures are those of a process on a cluster without objects, or of a fleet that has nothing
-// to do.
+// idleFigures are those of a process on a cluster without objects, or of a fleet without work.
 var idleFigures = []struct {
 	title  string
 	format Format
@@ -42,7 +41,7 @@ var idleFigures = []struct {
 	}},
 }
 
-// Idle fits figure = replica + range*ranges + group*groups over every member of every round; where
+// Idle fits figure = replica + range*ranges + group*groups over every member of every round. If
 // groups do not vary independently, figure = replica + shard*shards.
 func (r *Report) Idle() []Idle {
 	var found []Idle
@@ -71,8 +70,8 @@ func (r *Report) Idle() []Idle {
 	return found
 }
 
-// eachMember calls f for each process of a fleet of which it is known what it held: on clusters
-// without objects, and where there are no runs on those, in every scenario without work.
+// eachMember calls f for each process of a fleet whose shards are known: on clusters without
+// objects or, if there are no such runs, in every scenario without work.
 func (r *Report) eachMember(f func(run result.Run, p result.Process, ranges, groups int)) {
 	empty := slices.ContainsFunc(r.cells, func(c Cell) bool { return c.Scenario == idleCost && len(r.runs[c]) > 0 })
 	for _, c := range r.cells {

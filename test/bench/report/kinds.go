@@ -10,16 +10,14 @@ import (
 	"github.com/flotilla-kube/flotilla/test/bench/result"
 )
 
-// mostKinds is how many kinds have a line of their own: the others are hardly to be seen beside
-// them.
+// mostKinds is how many kinds have their own line: the others are hardly visible beside them.
 const mostKinds = 10
 
-// onlyMetadata is what the name of a kind ends with where only the metadata of its objects is asked
-// for.
+// onlyMetadata is the suffix of a kind of which only the metadata is requested.
 const onlyMetadata = " (metadata)"
 
-// kinds are tables of what the API server sent, kind by kind, and of who watches what; one for each
-// size of each scenario.
+// kinds returns tables of what the API server sent, kind by kind, and of who watches what; one for
+// each size of each scenario.
 func (r *Report) kinds() string {
 	var b strings.Builder
 	for _, size := range r.sizes() {
@@ -67,7 +65,7 @@ func (r *Report) kindRows(cells []Cell) [][]string {
 	return rows
 }
 
-// bytesOf returns what was sent in the cell's first round that says it, by kind.
+// bytesOf returns the bytes sent in the cell's first round that has them, by kind.
 func (r *Report) bytesOf(c Cell) map[string]int64 {
 	for _, at := range r.rounds(c) {
 		if kinds := r.runs[c][at].Kinds; len(kinds) > 0 {

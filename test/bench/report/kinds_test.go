@@ -8,7 +8,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/bench/result"
 )
 
-// TestKinds has eleven kinds beside pods: the last two of them have no line of their own.
+// TestKinds has eleven kinds besides pods: the last two of them have no line of their own.
 func TestKinds(t *testing.T) {
 	kinds := func(pods, each int) map[string]int64 {
 		sent := map[string]int64{"pods": int64(pods) * mebi}

@@ -14,18 +14,17 @@ type Metric struct {
 	Of func(result.Run) (float64, bool)
 }
 
-// windows are the scenarios that look for a fixed time at a fleet that has nothing to do: their
-// time says nothing.
+// windows are the scenarios that observe an idle fleet for a fixed time: their time means nothing.
 var windows = []string{"steady", idleCost}
 
-// idleCost is the scenario on a cluster without objects: all that a process holds there, it holds
-// when it is empty.
+// idleCost is the scenario on a cluster without objects: a process's memory there is its memory
+// when empty.
 const idleCost = "idle-cost"
 
 func isWindow(scenario string) bool { return slices.Contains(windows, scenario) }
 
-// The figures of a run. Those of CPU are of the time of the run; in scenarios that look for a fixed
-// time, of a second.
+// The figures of a run. CPU is for the time of the run or, in scenarios with a fixed time, per
+// second.
 var (
 	Time          = Metric{"time", Seconds, func(r result.Run) (float64, bool) { return r.Seconds, r.Seconds > 0 && !isWindow(r.Scenario) }}
 	Speed         = Metric{"throughput", Plain, func(r result.Run) (float64, bool) { return inverse(Time.Of(r)) }}
@@ -65,7 +64,7 @@ var (
 	LatencyP99 = Metric{"latency p99", Seconds, p99(func(r result.Run) *result.Quantile { return r.Latency })}
 )
 
-// figure is one of a process.
+// figure is a figure of a process.
 type figure func(result.Process) (float64, bool)
 
 func cpu(p result.Process) (float64, bool)  { return p.CPU, true }
@@ -75,8 +74,8 @@ func heap(p result.Process) (float64, bool) { return number(p.Heap) }
 
 func startCPU(p result.Process) (float64, bool) { return number(p.StartCPU) }
 
-// received is what came since the process began: an owner that was there before the work had to
-// list what it owns, too.
+// received is what came since the process began, because an owner that was there before the work
+// had to list what it owns, too.
 func received(p result.Process) (float64, bool) {
 	start, known := number(p.StartReceived)
 	during, ok := number(p.Received)
@@ -101,7 +100,7 @@ func number[N int | int64 | uint64 | float64](n *N) (float64, bool) {
 	return float64(*n), true
 }
 
-// choice picks processes of a run; false if it cannot be known which.
+// choice picks processes of a run; false if the right ones are unknown.
 type choice func(result.Run) ([]result.Process, bool)
 
 func every(r result.Run) ([]result.Process, bool) { return r.Processes, true }
@@ -112,8 +111,8 @@ func ranges(r result.Run) ([]result.Process, bool) {
 	return members(r, func(p result.Process) bool { return len(p.Groups) == 0 })
 }
 
-// lightGroups are the groups that do not cache something of every pod. A fleet of no more members
-// than groups has one in each.
+// lightGroups are the groups that do not cache something of every pod. In a fleet with no more
+// members than groups, each member has one.
 var lightGroups = []string{"certificates", "policy"}
 
 // light picks the members that hold no other groups, and stock.
@@ -123,7 +122,7 @@ func light(r result.Run) ([]result.Process, bool) {
 	})
 }
 
-// groups picks the members that hold one, and stock.
+// groups picks the members that hold a group, and stock.
 func groups(r result.Run) ([]result.Process, bool) {
 	return members(r, func(p result.Process) bool { return len(p.Groups) > 0 })
 }
@@ -144,8 +143,8 @@ func members(r result.Run, wanted func(result.Process) bool) ([]result.Process, 
 	return picked, true
 }
 
-// all returns the figure of each process picked; none if one of them lacks it, for a sum or a
-// greatest value of the others would be too small.
+// all returns the figure of each picked process. It returns none if one of them lacks it, because a
+// sum or maximum of the others would be too small.
 func all(c choice, f figure, r result.Run) []float64 {
 	processes, ok := c(r)
 	if !ok {
@@ -203,7 +202,7 @@ func server(name string) func(result.Run) (float64, bool) {
 	}
 }
 
-// overTime divides what was measured in a fixed time by that time, so that different times may be
+// overTime divides the figures of a fixed time by that time, so that different times can be
 // compared.
 func overTime(f func(result.Run) (float64, bool)) func(result.Run) (float64, bool) {
 	return func(r result.Run) (float64, bool) {

@@ -24,9 +24,9 @@ var parts = map[string][]string{
 // Pages returns the paths of all pages with generated parts, below docs/benchmarks, sorted.
 func Pages() []string { return slices.Sorted(maps.Keys(parts)) }
 
-// Page returns the page of that path with its generated parts as this report has them, and all
-// else as it was. A page that lacks one of the parts, has one twice or has another is an error, for
-// a table that is silently gone would not be missed.
+// Page returns the page of that path with this report's generated parts, and everything else
+// unchanged. It returns an error if the page lacks a part, has one twice or has an unknown one,
+// because nobody would miss a table that silently disappears.
 func (r *Report) Page(path, page string, plots []Plot) (string, error) {
 	wanted := parts[path]
 	if len(wanted) == 0 {

@@ -27,7 +27,7 @@ func page(t *testing.T, path string) string {
 	return string(text)
 }
 
-// sample has invented runs: everything that a page can show.
+// sample has invented runs with everything that a page can show.
 func sample() []result.File {
 	var runs []result.Run
 	for round := 1; round <= 3; round++ {
@@ -113,7 +113,7 @@ func TestPageRefuses(t *testing.T) {
 		}
 	}
 	if _, err := r.Page("results/other.md", whole, nil); err == nil {
-		t.Error("a page that nobody knows: no error")
+		t.Error("an unknown page: no error")
 	}
 }
 
@@ -130,8 +130,8 @@ func TestPageWithoutResults(t *testing.T) {
 	}
 }
 
-// TestPlots holds the plots against what hack/tools/plot reads: its own sample is read by our
-// types, and the other way round the fields are the same.
+// TestPlots compares the plots with what hack/tools/plot reads: our types read its sample, and the
+// fields are the same in the other direction.
 func TestPlots(t *testing.T) {
 	in, err := os.Open("../../../hack/tools/plot/testdata/sample.json")
 	if err != nil {
@@ -174,7 +174,7 @@ func TestPlots(t *testing.T) {
 	}
 }
 
-// TestBytesOfGroupsApart has a member for which the bytes received for its groups are known.
+// TestBytesOfGroupsApart has a member whose received bytes are known separately for its groups.
 func TestBytesOfGroupsApart(t *testing.T) {
 	split := member(1, 100, 0, 30, 8, "nodes")
 	split.GroupReceived = ptr.To[int64](20 * mebi)

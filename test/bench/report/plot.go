@@ -10,10 +10,10 @@ import (
 	"github.com/flotilla-kube/flotilla/test/bench/result"
 )
 
-// Plot is a picture to be drawn: what hack/tools/plot reads, as JSON. It has Series over numbers,
-// or Bars over Categories.
+// Plot is a plot to draw: the JSON that hack/tools/plot reads. It has Series over numbers, or Bars
+// over Categories.
 type Plot struct {
-	// File is the picture's name without folder and extension.
+	// File is the plot's file name without directory and extension.
 	File  string `json:"file"`
 	Title string `json:"title"`
 	// X and Y are the titles of the axes, with units.
@@ -26,7 +26,7 @@ type Plot struct {
 	// Bars are stacked, the first one lowest.
 	Bars []Bars `json:"bars,omitempty"`
 
-	split bool // the figure is bytes received, which may be known apart for groups
+	split bool // the figure is bytes received, which may be known separately for groups
 }
 
 // Reference is a named value.
@@ -59,12 +59,12 @@ type Bars struct {
 
 const mebi = 1 << 20
 
-// Plots returns the pictures of the page. What there is no data for is not drawn.
+// Plots returns the plots of the page that have data.
 func (r *Report) Plots() []Plot {
 	return slices.Concat(r.throughputPlots(), r.memoryPlots(), r.memberPlots())
 }
 
-// throughputPlots is one for each scenario and size with fleets of two sizes or more.
+// throughputPlots returns one for each scenario and size with fleets of at least two sizes.
 func (r *Report) throughputPlots() []Plot {
 	var plots []Plot
 	titles := map[string]int{}
@@ -106,7 +106,8 @@ func (p *Plot) add(name string, at PlotPoint) {
 	p.Series[i].Points = append(p.Series[i].Points, at)
 }
 
-// memoryPlots is one for each scenario in which memory was measured at several numbers of pods.
+// memoryPlots returns one for each scenario in which memory was measured at several numbers of
+// pods.
 func (r *Report) memoryPlots() []Plot {
 	var plots []Plot
 	for _, g := range r.Growth(Memory) {
@@ -127,7 +128,7 @@ func (r *Report) memoryPlots() []Plot {
 }
 
 // memberPlots are memory and bytes of each member of the largest fleet beside stock's, in the
-// scenario and size with most pods that look for a fixed time.
+// fixed-time scenario and size with most pods.
 func (r *Report) memberPlots() []Plot {
 	var best *Cell
 	for _, c := range r.cells {
@@ -151,7 +152,7 @@ func (r *Report) memberPlots() []Plot {
 	)
 }
 
-// The parts that bars are made of.
+// The parts of the bars.
 const (
 	forAll    = "stock: everything"
 	forRanges = "ranges of namespaces"
@@ -159,9 +160,9 @@ const (
 	forBoth   = "ranges and cluster groups"
 )
 
-// memberPlot draws stock and the members by rank, for which member is the largest differs from
-// round to round. A member's bar is named by what it holds, unless what came for its groups was
-// measured apart.
+// memberPlot draws stock and the members by rank, because a different member may be the largest in
+// each round. A member's bar is named by what it holds, unless the bytes for its groups were
+// measured separately.
 func (r *Report) memberPlot(c Cell, p Plot, f figure) []Plot {
 	values := map[string]map[int][]float64{} // by part and bar
 	names := map[int]string{}
@@ -194,7 +195,7 @@ func (r *Report) memberPlot(c Cell, p Plot, f figure) []Plot {
 				put(forGroups, i+1, apart)
 				continue
 			}
-			// A bar has one name, also if the member of this rank held something else in another
+			// A bar has one name, even if the member of this rank held something else in another
 			// round.
 			if names[i+1] == "" {
 				names[i+1] = part(m)
@@ -241,7 +242,7 @@ func point(x float64, s Spread, unit float64) PlotPoint {
 	return PlotPoint{X: x, Y: s.Median / unit, Low: s.Min / unit, High: s.Max / unit}
 }
 
-// slug makes a file's name of a title.
+// slug turns a title into a file name.
 func slug(title string) string {
 	return strings.Trim(strings.Map(func(c rune) rune {
 		switch {

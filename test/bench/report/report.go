@@ -1,4 +1,4 @@
-// Package report makes tables, verdicts and plots of what benchmark runs left behind (package
+// Package report makes tables, verdicts and plots of the results of benchmark runs (package
 // result).
 //
 // # What it promises
@@ -8,7 +8,7 @@
 //   - A ratio is taken within one round of one file, between two systems that did the same work,
 //     and only then is the median taken over rounds. A round in which one of the two failed gives
 //     no ratio.
-//   - What was not measured is absent: it is never zero, and no target is met by it.
+//   - An unmeasured figure is absent: it is never zero, and meets no target.
 //   - The same files in the same order give the same text.
 //
 // It reads no clock, no file and no network; page, the command below it, does.
@@ -29,23 +29,23 @@ import (
 	"github.com/flotilla-kube/flotilla/test/bench/result"
 )
 
-// Cell is one system under one scenario of one size: what is repeated over rounds.
+// Cell is one system under one scenario of one size, which is repeated over rounds.
 type Cell struct {
 	Scenario string
-	// Params is the size as text, "name=value" in the order of the names.
+	// Params is the size as text, "name=value" by name.
 	Params string
 	System result.System
 }
 
-// String returns the cell as text for people.
+// String returns the cell as text for humans.
 func (c Cell) String() string {
 	return c.size() + ", " + SystemName(c.System)
 }
 
-// size returns the scenario and its size as text for people.
+// size returns the scenario and its size as text for humans.
 func (c Cell) size() string { return strings.TrimSpace(c.Scenario + " " + c.Params) }
 
-// SystemName returns the system as text for people: "stock", "4 replicas, feature gate on, equal".
+// SystemName returns the system as text for humans: "stock", "4 replicas, feature gate on, equal".
 func SystemName(s result.System) string {
 	name := s.Kind
 	if s.Kind == result.Fleet {
@@ -70,10 +70,10 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// round is one round of one file. Rounds of different files have nothing in common but the number.
+// round is one round of one file. Rounds of different files share only the number.
 type round struct{ file, number int }
 
-// Report is what was read. It does not change.
+// Report has the results that were read. It is immutable.
 type Report struct {
 	files  []result.File
 	cells  []Cell // in order
@@ -82,9 +82,9 @@ type Report struct {
 	failed []result.Run
 }
 
-// New checks the files and sorts their runs. Runs that failed give no figures; Failed has them. It
-// is an error when a file has the same system, scenario, size and round twice, or a run without a
-// scenario, a known kind of system or a round.
+// New checks the files and sorts their runs. Failed runs give no figures; Failed has them. It
+// returns an error if a file has the same system, scenario, size and round twice, or a run without
+// a scenario, a known kind of system or a round.
 func New(files []result.File) (*Report, error) {
 	r := &Report{files: files, runs: map[Cell]map[round]result.Run{}, params: map[Cell]map[string]int{}}
 	for i, file := range files {
@@ -98,7 +98,7 @@ func New(files []result.File) (*Report, error) {
 				seen[cell] = map[int]bool{}
 			}
 			if seen[cell][run.Round] {
-				return nil, fmt.Errorf("file %d, run %d: round %d of %s is there twice", i+1, j+1, run.Round, cell)
+				return nil, fmt.Errorf("file %d, run %d: round %d of %s occurs twice", i+1, j+1, run.Round, cell)
 			}
 			seen[cell][run.Round] = true
 			if r.runs[cell] == nil {
@@ -177,7 +177,7 @@ func compareBool(a, b bool) int {
 // Cells returns what was run, failed or not, in the order of the page.
 func (r *Report) Cells() []Cell { return slices.Clone(r.cells) }
 
-// sizes returns the cells, those of one scenario of one size together; the slices are the caller's.
+// sizes groups the cells by scenario and size; the caller owns the slices.
 func (r *Report) sizes() [][]Cell {
 	var sizes [][]Cell
 	for i, c := range r.cells {
@@ -199,7 +199,7 @@ func (r *Report) rounds(c Cell) []round {
 	})
 }
 
-// values returns the metric's values, in the order of the rounds; rounds without one are left out.
+// values returns the metric's values in the order of the rounds, without rounds that lack one.
 func (r *Report) values(c Cell, m Metric) []float64 {
 	var values []float64
 	for _, at := range r.rounds(c) {
@@ -232,9 +232,9 @@ func (r *Report) Ratio(c Cell, m Metric, kind string) (Spread, bool) {
 	return SpreadOf(ratios)
 }
 
-// counterpart returns the run of the same round that a run is compared with. The gate matters to
-// none of stock and ceiling, which ask for no shards, so one with the other gate will do where
-// there is none with the same.
+// counterpart returns the run of the same round to compare with. The gate does not affect stock and
+// ceiling, which request no shards, so a run with the other gate serves if there is none with the
+// same.
 func (r *Report) counterpart(c Cell, at round, kind string) (result.Run, bool) {
 	s := result.System{Kind: kind, Replicas: 1, Rate: c.System.Rate}
 	candidates := []result.System{s}

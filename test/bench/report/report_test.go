@@ -24,14 +24,14 @@ var (
 	fourGate = result.System{Kind: result.Fleet, Replicas: 4, Rate: result.RateDefault, Gate: true}
 )
 
-// work is a run of "basic" that took so many seconds.
+// work returns a run of "basic" that took this many seconds.
 func work(s result.System, round int, seconds float64, processes ...result.Process) result.Run {
 	return result.Run{
 		Scenario: "basic", Params: size{"deployments": 10}, System: s, Round: round, Seconds: seconds, Objects: 100, Processes: processes,
 	}
 }
 
-// member holds so many ranges, and groups; all sizes in MiB.
+// member returns a member with this many ranges, and these groups; all sizes in MiB.
 func member(cpu float64, rss, empty, received int, ranges int, groups ...string) result.Process {
 	return result.Process{
 		CPU: cpu, RSS: uint64(rss) * mebi, EmptyRSS: ptr.To(uint64(empty) * mebi),
@@ -111,8 +111,8 @@ func TestSpread(t *testing.T) {
 }
 
 func TestFit(t *testing.T) {
-	// Hand-computed: x 1, 2, 3, y 2, 3, 7. Slope 5/2, intercept 4-5 = -1; residuals 0.5, -1, 0.5,
-	// so R² = 1-1.5/14.
+	// Computed by hand: x 1, 2, 3, y 2, 3, 7. Slope 5/2, intercept 4-5 = -1; residuals 0.5, -1,
+	// 0.5, so R² = 1-1.5/14.
 	fit, ok := report.FitOf([][]float64{{1, 1}, {1, 2}, {1, 3}}, []float64{2, 3, 7})
 	if !ok {
 		t.Fatal("no fit")
@@ -121,7 +121,7 @@ func TestFit(t *testing.T) {
 	near(t, "slope", fit.Coefficients[1], 2.5)
 	near(t, "R²", fit.R2, 1-1.5/14)
 
-	// At the sizes of bytes and pods: 100 MiB and 7,000 bytes a pod.
+	// Realistic bytes and pods: 100 MiB and 7,000 bytes a pod.
 	fit, ok = report.FitOf([][]float64{{1, 5e3}, {1, 2e4}, {1, 5e4}}, []float64{100*mebi + 3.5e7, 100*mebi + 1.4e8, 100*mebi + 3.5e8})
 	if !ok {
 		t.Fatal("no fit")
@@ -147,7 +147,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestRatioIsWithinARound has rounds that got slower and slower, the same for both. Within rounds
+// TestRatioIsWithinARound has rounds that get slower and slower, the same for both. Within rounds
 // the fleet is 3, 2 and 4 times as fast, median 3; the ratio of the medians would be 30/8 = 3.75.
 func TestRatioIsWithinARound(t *testing.T) {
 	r := of(t, []result.Run{
@@ -159,7 +159,7 @@ func TestRatioIsWithinARound(t *testing.T) {
 	spread(t, "throughput", got, ok, report.Spread{Median: 3, Min: 2, Max: 4, N: 3})
 }
 
-// TestRoundsOfFilesAreApart has round 1 in two files: no ratio goes from one to the other.
+// TestRoundsOfFilesAreApart has round 1 in two files, between which there must be no ratio.
 func TestRoundsOfFilesAreApart(t *testing.T) {
 	r := of(t, []result.Run{work(stock, 1, 10)}, []result.Run{work(four, 1, 5)})
 	if got, ok := r.Ratio(cell(t, r, four), report.Speed, result.Stock); ok {
@@ -194,9 +194,9 @@ func TestCounterparts(t *testing.T) {
 	}{
 		"same gate first": {[]result.Run{work(stock, 1, 10), work(with(stock, true, "default"), 1, 20), work(fourGate, 1, 5)}, fourGate, "stock", 4},
 		"the other gate":  {[]result.Run{work(stock, 1, 10), work(fourGate, 1, 5)}, fourGate, "stock", 2},
-		"equal is held against default": {
+		"equal is compared with default": {
 			[]result.Run{work(stock, 1, 10), work(with(four, false, "equal"), 1, 5)}, with(four, false, "equal"), "stock", 2},
-		"high is held against high alone": {[]result.Run{work(stock, 1, 10), work(with(four, false, "high"), 1, 5)}, with(four, false, "high"), "stock", 0},
+		"high is compared only with high": {[]result.Run{work(stock, 1, 10), work(with(four, false, "high"), 1, 5)}, with(four, false, "high"), "stock", 0},
 		"ceiling of as many":              {[]result.Run{work(ceiling, 1, 1), work(four, 1, 5)}, four, "ceiling", 0},
 		"ceiling at high": {
 			[]result.Run{work(with(ceiling, false, "high"), 1, 4), work(with(four, false, "high"), 1, 5)}, with(four, false, "high"), "ceiling", 0.8},
@@ -250,7 +250,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestFixedTime has a scenario that looks for 20 seconds: its time says nothing, and CPU is for a
+// TestFixedTime has a scenario that lasts 20 seconds: its time means nothing, and CPU is per
 // second.
 func TestFixedTime(t *testing.T) {
 	r := of(t, []result.Run{steady(work(stock, 1, 20, process(5, 1, 0, 0)))})

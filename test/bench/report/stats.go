@@ -8,11 +8,11 @@ import (
 // Spread is a figure over rounds.
 type Spread struct {
 	Median, Min, Max float64
-	N                int // how many rounds
+	N                int // number of rounds
 }
 
-// SpreadOf returns the spread of values, and whether there are any. The median of an even number is
-// the middle of the two in the middle.
+// SpreadOf returns the spread of values, and whether there are any. The median of an even number of
+// values is the mean of the middle two.
 func SpreadOf(values []float64) (Spread, bool) {
 	if len(values) == 0 {
 		return Spread{}, false
@@ -26,17 +26,17 @@ func SpreadOf(values []float64) (Spread, bool) {
 type Fit struct {
 	// Coefficients are those of the columns, in their order.
 	Coefficients []float64
-	// R2 is the share of the variance that the fit explains; NaN where all values are the same. A
-	// fit without a constant column may have one below zero.
+	// R2 is the share of the variance that the fit explains; NaN if all values are the same. It can
+	// be negative for a fit without a constant column.
 	R2 float64
-	N  int // how many points
+	N  int // number of points
 }
 
-// singular is below which a pivot counts as zero, with columns scaled to 1.
+// singular is the bound below which a pivot counts as zero, with columns scaled to 1.
 const singular = 1e-9
 
 // FitOf returns the coefficients that make the sum of rows[i][j]*coefficient[j] closest to y[i].
-// There is none when there are fewer points than columns, or when a column follows from the others.
+// There are none if there are fewer points than columns, or if a column depends on the others.
 func FitOf(rows [][]float64, y []float64) (Fit, bool) {
 	if len(rows) == 0 || len(rows) != len(y) || len(rows) < len(rows[0]) {
 		return Fit{}, false
@@ -73,8 +73,8 @@ func FitOf(rows [][]float64, y []float64) (Fit, bool) {
 	return fit, true
 }
 
-// eliminate solves by Gauss and Jordan with the greatest pivot, in place; false if there is no
-// single solution.
+// eliminate solves by Gauss-Jordan elimination with the greatest pivot, in place; false if there is
+// no unique solution.
 func eliminate(m [][]float64) bool {
 	for a := range m {
 		p := a

@@ -9,7 +9,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/bench/result"
 )
 
-// nothing stands where there is no table to show.
+// nothing replaces an empty table.
 const nothing = "Nothing has been measured yet.\n"
 
 // table writes rows, of which the first is the head, as a Markdown table.
@@ -27,8 +27,7 @@ func table(rows [][]string) string {
 	return b.String()
 }
 
-// titleIn is the metric's title in a scenario: what is measured in a fixed time is told for a
-// second.
+// titleIn is the metric's title in a scenario: figures of a fixed time are per second.
 func (m Metric) titleIn(scenario string) string {
 	if isWindow(scenario) && strings.Contains(m.Title, "CPU") && !strings.Contains(m.Title, "/") && m.Title != StartCPU.Title {
 		return m.Title + ", a second"
@@ -36,7 +35,7 @@ func (m Metric) titleIn(scenario string) string {
 	return m.Title
 }
 
-// column is one of a table of a scenario.
+// column is a column of a scenario's table.
 type column struct {
 	title string
 	value func(Cell) string
@@ -109,8 +108,8 @@ func (r *Report) bounds(c Cell) string {
 	return strings.Join(bounds, ", ")
 }
 
-// scenarios are the tables of each scenario and size. A column without any value is left out, and a
-// table without columns.
+// scenarios returns the tables of each scenario and size. It leaves out columns without values, and
+// tables without columns.
 func (r *Report) scenarios() string {
 	var b strings.Builder
 	for _, cells := range r.sizes() {

@@ -15,7 +15,7 @@ const (
 	Met Verdict = "met"
 	// NotMet in one cell at least.
 	NotMet Verdict = "**not met**"
-	// Partly met: in each cell that was measured, and there is one that was not.
+	// Partly met: in each measured cell, while some cell was not measured.
 	Partly Verdict = "met where measured"
 	// NotMeasured in any cell.
 	NotMeasured Verdict = "not measured"
@@ -24,10 +24,10 @@ const (
 // Target is what a fleet may cost, or must reach, as a multiple of stock's in the same round.
 type Target struct {
 	Name string
-	// Limit is the most that is allowed, or the least if AtLeast.
+	// Limit is the greatest allowed value, or the least if AtLeast.
 	Limit   float64
 	AtLeast bool
-	// Metric is what is compared, the fleet's with stock's.
+	// Metric is the compared figure, the fleet's with stock's.
 	Metric Metric
 	about  func(c Cell, params map[string]int) bool
 }
@@ -35,7 +35,7 @@ type Target struct {
 // largePods is the size at which the targets for four replicas hold.
 const largePods = 20000
 
-// Targets are those that the project has set itself.
+// Targets returns the project's own targets.
 func Targets() []Target {
 	most := func(name string, limit float64, m Metric, about func(Cell, map[string]int) bool) Target {
 		return Target{Name: name, Limit: limit, Metric: m, about: about}
@@ -72,7 +72,7 @@ func replicas(n int) func(Cell, map[string]int) bool {
 // work leaves out the scenario with a loss, whose time is that of noticing it.
 func work(c Cell, _ map[string]int) bool { return !isWindow(c.Scenario) && c.Scenario != "chaos" }
 
-// shared leaves out work that lies in one namespace, all of which is one replica's.
+// shared leaves out work in a single namespace, all of which belongs to one replica.
 func shared(_ Cell, params map[string]int) bool { return params["namespaces"] != 1 }
 
 func atRate(rate string) func(Cell, map[string]int) bool {
@@ -85,7 +85,7 @@ func large(c Cell, params map[string]int) bool {
 	return gated(c, params) && podsOf(params) == largePods
 }
 
-// podsOf returns how many pods a size means.
+// podsOf returns the number of pods in a size.
 func podsOf(params map[string]int) int {
 	if n, ok := params["pods"]; ok {
 		return n
@@ -93,7 +93,7 @@ func podsOf(params map[string]int) int {
 	return params["deployments"] * params["replicas"]
 }
 
-// Judgement is a target held against what was measured.
+// Judgement is a target compared with the measurements.
 type Judgement struct {
 	Target  Target
 	Verdict Verdict
@@ -101,12 +101,12 @@ type Judgement struct {
 	// only if Measured > 0.
 	Worst Spread
 	Cell  Cell
-	// Cells is how many cells the target is about; in Measured of them there is a ratio, and in
-	// Held it is good enough.
+	// Cells is how many cells the target is about; Measured of them have a ratio, and Held of them
+	// meet the limit.
 	Cells, Measured, Held int
 }
 
-// Judge holds a target against each cell of a fleet that it is about, by the median of the rounds'
+// Judge compares a target with each cell of a fleet that it is about, by the median of the rounds'
 // ratios.
 func (r *Report) Judge(t Target) Judgement {
 	j := Judgement{Target: t, Verdict: NotMeasured}
@@ -160,7 +160,7 @@ func (t Target) bound() string {
 	return fmt.Sprintf("≤ %.2f", t.Limit)
 }
 
-// targets is the table of all targets.
+// targets returns the table of all targets.
 func (r *Report) targets() string {
 	rows := [][]string{{"target, as a multiple of stock", "limit", "measured, worst case", "verdict", "met in", "worst case"}}
 	for _, t := range Targets() {

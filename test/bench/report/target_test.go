@@ -23,7 +23,7 @@ func judge(t *testing.T, r *report.Report, part string) report.Judgement {
 	return found[0]
 }
 
-// sized is a run with 20,000 pods.
+// sized returns a run with 20,000 pods.
 func sized(run result.Run) result.Run {
 	run.Params = size{"pods": 20000}
 	return run
@@ -120,7 +120,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// rolled is a run with 20,000 pods of Deployments.
+// rolled returns a run with 20,000 pods of Deployments.
 func rolled(run result.Run) result.Run {
 	run.Params = size{"deployments": 4000, "replicas": 5}
 	return run

@@ -1,9 +1,8 @@
-// Package result is what a benchmark run leaves behind, as JSON: one File a run of the command, one
-// Run a system under one scenario in one round. It holds what was measured and nothing that can be
-// computed from it: medians, ratios and slopes are the report's.
+// Package result is the JSON result of benchmark runs: a File for each run of the command, a Run
+// for each system under one scenario in one round. It has what was measured and nothing that can be
+// computed from it: medians, ratios and slopes belong to the report.
 //
-// Units: seconds, bytes, counts. A figure that was not measured is absent (a nil pointer), never
-// zero.
+// Units: seconds, bytes, counts. An unmeasured figure is absent (a nil pointer), never zero.
 package result
 
 import "time"
@@ -33,7 +32,7 @@ type System struct {
 	Kind string `json:"kind"`
 	// Replicas is the number of members; 1 for stock.
 	Replicas int `json:"replicas"`
-	// Gate says that the API server's feature gate ShardedListAndWatch is on.
+	// Gate is set if the API server's feature gate ShardedListAndWatch is on.
 	Gate bool `json:"gate"`
 	// Rate is RateDefault, RateEqual or RateHigh.
 	Rate string `json:"rate"`
@@ -43,7 +42,7 @@ type System struct {
 const (
 	Stock   = "stock"
 	Fleet   = "fleet"
-	Ceiling = "ceiling" // the load generator that does the same writes without looking
+	Ceiling = "ceiling" // the load generator that repeats the writes without reading
 )
 
 // Rates of the clients' limits.
@@ -56,17 +55,17 @@ const (
 // Run is one system under one scenario, once.
 type Run struct {
 	Scenario string         `json:"scenario"` // basic, scale-out, rolling-update, chaos, steady, burst, …
-	Params   map[string]int `json:"params"`   // what sizes it: namespaces, deployments, pods, …
+	Params   map[string]int `json:"params"`   // its size: namespaces, deployments, pods, …
 	System   System         `json:"system"`
 	Round    int            `json:"round"` // from 1
 	// Failed says why the run gave no figures; empty for one that did.
 	Failed string `json:"failed,omitempty"`
-	// Bound says what the scenario waited for, by the CPU that was idle and the clients' limits:
+	// Bound says what the scenario waited for, judged by idle CPU and the clients' limits:
 	// "latency" or "cpu".
 	Bound string `json:"bound,omitempty"`
 
-	// Seconds is the time from the first write of the work until it was done; for steady, the time
-	// that was looked at.
+	// Seconds is the time from the first write of the work until it was done; for steady, the
+	// observation time.
 	Seconds float64 `json:"seconds"`
 	// Objects is how many objects controllers had to bring to their wanted state, the divisor of
 	// "per object".
@@ -74,7 +73,7 @@ type Run struct {
 	// Phases are the parts of Seconds, in order: create, churn, …
 	Phases []Phase `json:"phases,omitempty"`
 
-	// LongestGap is the longest time in Seconds in which a watcher saw no controller do anything.
+	// LongestGap is the longest time in Seconds in which a watcher saw no controller act.
 	LongestGap *float64 `json:"longestGap,omitempty"`
 
 	Processes []Process `json:"processes"` // the controller managers
@@ -86,9 +85,9 @@ type Run struct {
 	Reconcile     *Quantile `json:"reconcile,omitempty"`     // time of a reconcile
 	Latency       *Quantile `json:"latency,omitempty"`       // from an object's write to its wanted state, as a watcher saw it
 	RequestsByAll *int64    `json:"requestsByAll,omitempty"` // mutating requests of the controller managers
-	// Kinds is what the API server sent to all of its clients since the controller managers began,
-	// in lists and watch events before compression: bytes by kind ("pods", "replicasets.apps"),
-	// objects of which only metadata was asked for included.
+	// Kinds is what the API server has sent to all of its clients since the controller managers
+	// began, in lists and watch events before compression: bytes by kind ("pods",
+	// "replicasets.apps"), including objects of which only metadata was requested.
 	Kinds map[string]int64 `json:"kinds,omitempty"`
 }
 
@@ -106,7 +105,7 @@ type Process struct {
 	StartCPU *float64 `json:"startCPU,omitempty"`
 	RSS      uint64   `json:"rss"`                // bytes, at the end
 	PeakRSS  uint64   `json:"peakRSS"`            // bytes, highest since the process began
-	Heap     *uint64  `json:"heap,omitempty"`     // bytes that live after a collection, at the end
+	Heap     *uint64  `json:"heap,omitempty"`     // bytes that survive a collection, at the end
 	EmptyRSS *uint64  `json:"emptyRSS,omitempty"` // bytes of the same process on a cluster without objects
 	// EmptyHeap is Heap on a cluster without objects.
 	EmptyHeap *uint64 `json:"emptyHeap,omitempty"`
@@ -115,18 +114,17 @@ type Process struct {
 	StartReceived *int64 `json:"startReceived,omitempty"`
 	Received      *int64 `json:"received,omitempty"`
 	Sent          *int64 `json:"sent,omitempty"`
-	// GroupReceived is the part of StartReceived and Received that came for the shards of the
-	// cluster ring.
+	// GroupReceived is the part of StartReceived and Received for the shards of the cluster ring.
 	GroupReceived *int64 `json:"groupReceived,omitempty"`
 	Watches       *int   `json:"watches,omitempty"` // open at the end
-	// Kinds is those by kind, with the suffix " (metadata)" where only metadata is asked for.
+	// Kinds are the watches by kind, with the suffix " (metadata)" if only metadata is requested.
 	Kinds      map[string]int `json:"kinds,omitempty"`
 	Goroutines *int           `json:"goroutines,omitempty"`
 	// Shards is how many shards of each ring it held at the end; nil for stock. Groups are the
 	// shards of the cluster ring.
 	Shards map[string]int `json:"shards,omitzero"`
 	Groups []string       `json:"groups,omitempty"`
-	// Namespaces is how many of the scenario's namespaces lay in its shards when the work began;
+	// Namespaces is how many of the scenario's namespaces were in its shards when the work began;
 	// nil for stock.
 	Namespaces *int `json:"namespaces,omitempty"`
 }

@@ -40,8 +40,8 @@ func haveBurst(ctx context.Context, env *Env) error {
 	})
 }
 
-// burst deletes a namespace and waits until it is gone, and then an owner and waits until all that
-// it owned is gone.
+// burst deletes a namespace and waits until it is gone, and then an owner and waits until all its
+// dependents are gone.
 func burst(ctx context.Context, env *Env) (Outcome, error) {
 	doomed, owned := env.crowds()
 	out := Outcome{Objects: 2*env.Params[Objects] + 2}
@@ -70,8 +70,8 @@ func burst(ctx context.Context, env *Env) (Outcome, error) {
 		if err := env.Client.CoreV1().ConfigMaps(owned).Delete(ctx, ownerName, metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
 			return err
 		}
-		return env.until(ctx, "what was owned is gone", func(ctx context.Context) error {
-			// The certificate authority's ConfigMap stays. Names are in order, so two show whether
+		return env.until(ctx, "the owned objects are gone", func(ctx context.Context) error {
+			// The certificate authority's ConfigMap stays. Names are sorted, so two show whether
 			// there is another.
 			list, err := env.Client.CoreV1().ConfigMaps(owned).List(ctx, metav1.ListOptions{Limit: 2})
 			if err != nil {
@@ -79,7 +79,7 @@ func burst(ctx context.Context, env *Env) (Outcome, error) {
 			}
 			for _, o := range list.Items {
 				if len(o.OwnerReferences) > 0 {
-					return fmt.Errorf("%s and %d others are there", o.Name, remaining(list))
+					return fmt.Errorf("%s and %d others exist", o.Name, remaining(list))
 				}
 			}
 			return nil

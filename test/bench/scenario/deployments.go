@@ -14,21 +14,20 @@ import (
 	"github.com/flotilla-kube/flotilla/test/bench/result"
 )
 
-// phase is a step of the work: each Deployment is changed, and then all are waited for.
+// phase is a step of the work: it changes each Deployment, and then waits for all.
 type phase struct {
 	name string
-	// change writes the i-th Deployment and returns it; nil is a deletion.
+	// change writes the i-th Deployment and returns it; nil means a deletion.
 	change func(ctx context.Context, env *Env, i int) (*appsv1.Deployment, error)
-	// replicas are those of the i-th Deployment afterwards.
+	// replicas returns the replicas of the i-th Deployment afterwards.
 	replicas func(i int) int
-	// left is how many Deployments there are afterwards, objects how many were to be brought to
-	// their wanted state.
+	// left is how many Deployments exist afterwards, objects how many objects the phase changes.
 	left, objects int
 	// midway is called once when half of the Deployments have caught up; may be nil.
 	midway func(context.Context) error
 }
 
-// initial are 2 to 4 replicas.
+// initial returns 2 to 4 replicas.
 func initial(i int) int { return 2 + i%3 }
 
 func sum(n int, f func(int) int) int {
@@ -47,7 +46,7 @@ func basicPhases(n int) []phase {
 		{name: "create", change: create(initial), replicas: initial, left: n, objects: 2*n + sum(n, initial)},
 		{name: "scale-up", change: scale(up), replicas: up, left: n, objects: n + 2*n},
 		{name: "scale-down", change: scale(one), replicas: one, left: n, objects: n + sum(n, up) - n},
-		// A new ReplicaSet, a new pod, and the old one's end.
+		// A new ReplicaSet, a new pod, and the end of the old one.
 		{name: "template", change: retemplate, replicas: one, left: n, objects: n + n + 2*n},
 		// Two ReplicaSets and a pod.
 		{name: "delete", change: remove, replicas: func(int) int { return 0 }, objects: n + 3*n},
@@ -65,7 +64,7 @@ func chaos(ctx context.Context, env *Env) (Outcome, error) {
 	return env.run(ctx, phases...)
 }
 
-// haveDeployments creates the Deployments with so many replicas; 0 is what Params says.
+// haveDeployments creates the Deployments with this many replicas; 0 means those in Params.
 func haveDeployments(replicas int) func(context.Context, *Env) error {
 	return func(ctx context.Context, env *Env) error {
 		if err := haveServiceAccounts(ctx, env); err != nil {
@@ -83,7 +82,8 @@ func haveDeployments(replicas int) func(context.Context, *Env) error {
 	}
 }
 
-// users returns what creates the Deployments with so many replicas; nil is what Params says.
+// users returns a function that creates the Deployments with these replicas; nil means those in
+// Params.
 func users(replicas func(int) int) func(context.Context, *Env) error {
 	return func(ctx context.Context, env *Env) error {
 		each := replicas
@@ -109,7 +109,7 @@ func rollingUpdate(ctx context.Context, env *Env) (Outcome, error) {
 	return env.run(ctx, phase{name: "rolling-update", change: retemplate, replicas: func(int) int { return k }, left: n, objects: 2*n + 2*n*k})
 }
 
-// run does the phases one after the other.
+// run runs the phases in order.
 func (e *Env) run(ctx context.Context, phases ...phase) (Outcome, error) {
 	t, end, err := watch(ctx, e)
 	if err != nil {
@@ -165,8 +165,8 @@ func (e *Env) phase(ctx context.Context, t *tracker, p phase) error {
 	})
 }
 
-// place returns where the i-th Deployment is. Where there are fewer of them than namespaces, they
-// lie as evenly in the keyspace as those.
+// place returns where the i-th Deployment is. If there are fewer Deployments than namespaces, they
+// are as evenly spread in the keyspace as those.
 func (e *Env) place(i int) (namespace, name string) {
 	names := e.Namespaces()
 	step := max(1, len(names)/max(1, e.Params[Deployments]))

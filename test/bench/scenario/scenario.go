@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// writers is how many requests of the benchmark are under way at a time.
+	// writers is how many requests of the benchmark are in flight at a time.
 	writers = 16
 )
 
@@ -41,7 +41,7 @@ func Names() []string {
 	return []string{Basic, ScaleOut, RollingUpdate, Chaos, Burst, Steady, IdleCost}
 }
 
-// Names of sizes, as result.Run.Params has them.
+// Names of sizes, as in result.Run.Params.
 const (
 	Namespaces  = "namespaces"
 	Deployments = "deployments"
@@ -52,7 +52,7 @@ const (
 	Seconds     = "seconds"
 )
 
-// Env is where a scenario works; NewEnv makes one.
+// Env is the environment of a scenario; NewEnv makes one.
 type Env struct {
 	Client   kubernetes.Interface
 	Metadata metadata.Interface
@@ -60,12 +60,12 @@ type Env struct {
 	Params map[string]int
 	// Prefix begins the names of the namespaces.
 	Prefix string
-	// Plain has namespaces called work-0, work-1 and so on, which lie close together in the
-	// keyspace, instead of balanced names.
+	// Plain names the namespaces work-0, work-1 and so on, which are close together in the
+	// keyspace, instead of using balanced names.
 	Plain bool
-	// Limit is for each phase of the work.
+	// Limit is the time limit of each phase of the work.
 	Limit time.Duration
-	// Kill ends one process of the system without a warning; Chaos calls it once.
+	// Kill kills one process of the system; Chaos calls it once.
 	Kill func(context.Context) error
 	// Ended returns an error if a process has ended by itself.
 	Ended func() error
@@ -73,27 +73,27 @@ type Env struct {
 	places func() []string
 }
 
-// Outcome is what came of the work.
+// Outcome is the outcome of the work.
 type Outcome struct {
-	// Objects is how many objects controllers had to bring to their wanted state: each one made,
-	// changed or removed counts.
+	// Objects is how many objects controllers had to bring to their wanted state, counting each
+	// created, changed or removed one.
 	Objects int
 	Phases  []result.Phase
-	// Began is when each of Phases did; nil for a burst.
+	// Began is when each of Phases began; nil for a burst.
 	Began   []time.Time
 	Latency *result.Quantile
-	// LongestGap is the longest time in which a watcher saw no controller do anything.
+	// LongestGap is the longest time in which a watcher saw no controller act.
 	LongestGap *float64
 }
 
-// Scenario is one kind of work. All but Work may be nil.
+// Scenario is one kind of work. Everything but Work may be nil.
 type Scenario struct {
 	Prepare func(context.Context, *Env) error
 	Ready   func(context.Context, *Env) error
 	Work    func(context.Context, *Env) (Outcome, error)
-	// Users makes at once what users make in Ready and Work, and waits for nothing. After Prepare
-	// and Users, what controllers have written in Ready and Work can be written once more, though
-	// users change and delete no more. Nil where it cannot.
+	// Users creates at once what users create in Ready and Work, and waits for nothing. After
+	// Prepare and Users, the controllers' writes in Ready and Work can be replayed, although users
+	// change and delete nothing. Nil if that is impossible.
 	Users func(context.Context, *Env) error
 }
 
@@ -121,7 +121,7 @@ func Named(name string) (Scenario, error) {
 	return deployments, nil
 }
 
-// look lets time go by.
+// look lets time pass.
 func look(ctx context.Context, env *Env) (Outcome, error) {
 	if !command.Pause(ctx, time.Duration(env.Params[Seconds])*time.Second) {
 		return Outcome{}, ctx.Err()
@@ -135,7 +135,7 @@ func NewEnv(e Env) *Env {
 	return &e
 }
 
-// Namespaces are those that the work lies in.
+// Namespaces are those with the work.
 func (e *Env) Namespaces() []string { return e.places() }
 
 func (e *Env) names() []string {
@@ -185,7 +185,7 @@ func Each(ctx context.Context, n int, do func(ctx context.Context, i int) error)
 	return context.Cause(ctx)
 }
 
-// until waits for a condition, as long as the system runs.
+// until waits for a condition while the system runs.
 func (e *Env) until(ctx context.Context, what string, condition harness.Condition) error {
 	_, err := harness.Await(ctx, e.Limit, what, func(ctx context.Context) error {
 		if err := e.Ended(); err != nil {
@@ -196,13 +196,13 @@ func (e *Env) until(ctx context.Context, what string, condition harness.Conditio
 	return err
 }
 
-// gone returns nil if what was asked for is not there.
+// gone returns nil if the requested object does not exist.
 func gone(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err == nil {
-		return errors.New("it is still there")
+		return errors.New("it still exists")
 	}
 	return err
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestBalancedNames holds the names against equal ranges: each range has its share, to a name.
+// TestBalancedNames compares the names with equal ranges: each range must have exactly its share.
 func TestBalancedNames(t *testing.T) {
 	for _, n := range []int{2, 8, 32, 200} {
 		names := BalancedNames("ns", n)
@@ -84,7 +84,7 @@ func TestTrackerWaitsForTheAnswer(t *testing.T) {
 	tr.writing("ns/d")
 	tr.sawDeployment(d)
 	if tr.waiting() != 1 || tr.done(1, 1) == nil {
-		t.Error("done before the write was answered: what was seen may be of the time before")
+		t.Error("done before the write was answered: the tracker may have seen the state before it")
 	}
 	tr.wrote("ns/d", d)
 	if err := tr.done(1, 1); err != nil {
@@ -100,7 +100,7 @@ func TestTrackerWaitsForTheAnswer(t *testing.T) {
 	}
 }
 
-// TestBasicPhasesFit holds the number of objects against those of the phase before.
+// TestBasicPhasesFit compares the number of objects with the phase before.
 func TestBasicPhasesFit(t *testing.T) {
 	const n = 3 // with 2, 3 and 4 pods at first
 	want := map[string]int{"create": 15, "scale-up": 9, "scale-down": 15, "template": 12, "delete": 12}
@@ -111,7 +111,7 @@ func TestBasicPhasesFit(t *testing.T) {
 	}
 }
 
-// TestUsers has each scenario make what its users make.
+// TestUsers checks what each scenario's users create.
 func TestUsers(t *testing.T) {
 	for name, want := range map[string][]int32{
 		Basic: {2, 3, 4, 2}, ScaleOut: {1, 1, 1, 1}, RollingUpdate: {7, 7, 7, 7}, Chaos: nil, Burst: nil, Steady: nil, IdleCost: nil,
@@ -151,7 +151,7 @@ func TestDeploymentsLieEvenly(t *testing.T) {
 			quarters[part(shard.Hash(namespace), 4)]++
 		}
 		if len(quarters) != 4 || quarters[0] != want || quarters[1] != want || quarters[2] != want {
-			t.Errorf("%d Deployments lie in the quarters as %v, want %d in each", deployments, quarters, want)
+			t.Errorf("%d Deployments are in the quarters as %v, want %d in each", deployments, quarters, want)
 		}
 	}
 }

@@ -32,19 +32,19 @@ type tracker struct {
 	pods        int
 	pending     map[string]write
 	latencies   []float64
-	// progress is when a controller was last seen to do something, gap the longest time without.
+	// progress is when a controller was last seen to act, gap the longest time without that.
 	progress time.Time
 	gap      time.Duration
 }
 
-// write is one that a Deployment has not caught up with. The generation is 0 while the request is
-// under way.
+// write is a write that a Deployment has not caught up with. The generation is 0 while the request
+// is in flight.
 type write struct {
 	began      time.Time
 	generation int64
 }
 
-// watch returns a tracker that has seen what there is, and a function that ends it.
+// watch returns a tracker that has seen the existing objects, and a function that ends it.
 func watch(ctx context.Context, env *Env) (*tracker, func(), error) {
 	ctx, cancel := context.WithCancel(ctx)
 	t, err := track(ctx, env)
@@ -134,15 +134,15 @@ func (t *tracker) progressed() {
 	t.progress = now
 }
 
-// begin forgets what was seen until now, but for the objects.
+// begin resets everything but the objects.
 func (t *tracker) begin() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.progress, t.gap, t.latencies = time.Now(), 0, nil
 }
 
-// writing is to be called before a Deployment is written, and wrote after, with what the API server
-// has answered.
+// writing must be called before a Deployment is written, and wrote after, with the API server's
+// answer.
 func (t *tracker) writing(key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -158,7 +158,7 @@ func (t *tracker) wrote(key string, d *appsv1.Deployment) {
 	t.check(key)
 }
 
-// check reports whether the Deployment has caught up with what was written.
+// check records whether the Deployment has caught up with its last write.
 func (t *tracker) check(key string) {
 	w, waiting := t.pending[key]
 	if d, known := t.deployments[key]; waiting && known && w.generation > 0 && caughtUp(&d, w.generation) {
@@ -167,8 +167,8 @@ func (t *tracker) check(key string) {
 	}
 }
 
-// caughtUp reports whether a Deployment is as it was wanted at a generation: all pods of the new
-// template, and no others.
+// caughtUp reports whether a Deployment has reached the wanted state of a generation: all pods of
+// the new template, and no others.
 func caughtUp(d *appsv1.Deployment, generation int64) bool {
 	s := d.Status
 	want := int32(1)
@@ -179,8 +179,8 @@ func caughtUp(d *appsv1.Deployment, generation int64) bool {
 		s.Replicas == want && s.UpdatedReplicas == want && s.AvailableReplicas == want
 }
 
-// done returns nil once every write has been caught up with, and there are so many Deployments and
-// pods.
+// done returns nil once Deployments have caught up with every write, and there are this many
+// Deployments and pods.
 func (t *tracker) done(deployments, pods int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -10,21 +10,21 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// DefaultQPS and DefaultBurst are upstream's defaults of --kube-api-qps and --kube-api-burst,
-// requests a second and at once of each controller.
+// DefaultQPS and DefaultBurst are upstream's defaults of --kube-api-qps and --kube-api-burst, for
+// each controller.
 const DefaultQPS, DefaultBurst = 20, 30
 
 // Limits that leave CPU as the only bound.
 const highQPS, highBurst = 1000, 2000
 
-// Process is one controller manager and its way to the API server.
+// Process is one controller manager and its path to the API server.
 type Process struct {
 	Name    string
 	process *harness.Manager
 	proxy   *measure.Proxy
 	// source is the address that the API server sees.
 	source string
-	// last is what was seen before it was killed; nil while nobody has.
+	// last is the last sample before it was killed; nil if nobody has killed it.
 	last *Sample
 }
 
@@ -54,14 +54,14 @@ func (r *Running) start(proxies context.Context, name string, i int) (*Process, 
 	return p, err
 }
 
-// flags are those of the system for a process.
+// flags returns the system's flags for a process.
 func (r *Running) flags(name string) []string {
 	c := r.config
 	flags := RateFlags(c.System.Rate, c.fleet())
 	if !c.fleet() {
 		return flags
 	}
-	// The plan is to stand still while something is measured: Balance has it changed before.
+	// The plan must not change during a measurement: Balance changes it before.
 	flags = append(flags, "--member-name="+name, "--replan-interval=0s", fmt.Sprintf("--rebalance-delay=%v", c.RebalanceDelay))
 	if c.Shards > 0 {
 		flags = append(flags, fmt.Sprintf("--shards=%d", c.Shards))
@@ -69,8 +69,8 @@ func (r *Running) flags(name string) []string {
 	return flags
 }
 
-// RateFlags returns the flags that limit the requests of a process: of stock, or of each member of
-// a fleet of any size.
+// RateFlags returns the flags that limit a process's requests: for stock, or for each member of a
+// fleet of any size.
 func RateFlags(rate string, fleet bool) []string {
 	qps, burst := DefaultQPS, DefaultBurst
 	switch rate {
@@ -87,5 +87,5 @@ func RateFlags(rate string, fleet bool) []string {
 	return flags
 }
 
-// Pid is the process's number.
+// Pid is the process ID.
 func (p *Process) Pid() int { return p.process.Pid() }

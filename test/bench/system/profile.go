@@ -38,7 +38,7 @@ func (r *Running) Profile(ctx context.Context, dir, prefix string, d time.Durati
 	return errors.Join(faults...)
 }
 
-// save writes what is at the URL to a file.
+// save writes the content of a URL to a file.
 func (r *Running) save(ctx context.Context, url, name string) error {
 	body, err := r.open(ctx, url)
 	if err != nil {

@@ -26,7 +26,7 @@ const (
 	shardOwned       = "flotilla_shard_owned"
 )
 
-// Sample is what a process has used by one moment.
+// Sample is what a process has used up to one moment.
 type Sample struct {
 	CPU              time.Duration
 	Memory           measure.Memory
@@ -39,16 +39,16 @@ type Sample struct {
 	Shards map[string][]string
 }
 
-// Started remembers what the processes have used for their start, where more than that comes before
-// the work.
+// Started records what the processes have used for their start, if more than that comes before the
+// work.
 func (r *Running) Started(ctx context.Context) (err error) {
 	r.started, err = r.sample(ctx, r.used)
 	return err
 }
 
-// Begin looks at every process before the work, and End after it. CPU and bytes are read as close
-// to the work as can be: what the look at the rest costs is no part of it. Of a killed process End
-// returns the last look.
+// Begin samples every process before the work, and End after it. CPU and bytes are read as close to
+// the work as possible, to exclude the cost of the other samples. For a killed process End returns
+// its last sample.
 func (r *Running) Begin(ctx context.Context) (map[string]Sample, error) {
 	return r.sample(ctx, r.scrape, r.used)
 }
@@ -113,7 +113,7 @@ func (r *Running) scrape(ctx context.Context, p *Process, s *Sample) error {
 	return nil
 }
 
-// Heap returns the live heap of a process, after a collection that this starts.
+// Heap returns the live heap of a process, after a collection that it starts.
 func (r *Running) Heap(ctx context.Context, p *Process) (uint64, error) {
 	text, err := r.get(ctx, p.process.URL+"/debug/pprof/heap?gc=1&debug=1")
 	if err != nil {
@@ -122,8 +122,8 @@ func (r *Running) Heap(ctx context.Context, p *Process) (uint64, error) {
 	return measure.ParseHeap(text)
 }
 
-// Figures are what the processes used between two samples; the first is as of the moment the work
-// began. It has their heaps collected, and so comes last.
+// Figures are what the processes used between two samples, the first of which marks the beginning
+// of the work. It starts a heap collection, and so comes last.
 func (r *Running) Figures(ctx context.Context, before, after map[string]Sample) ([]result.Process, error) {
 	clients, err := r.clients()
 	if err != nil {
@@ -198,7 +198,7 @@ func (r *Running) LeaseWrites() (int64, error) {
 	return n, err
 }
 
-// clients are what the audit log says of the processes, by their address.
+// clients are the audit log's figures for the processes, by address.
 func (r *Running) clients() (map[string]measure.Client, error) {
 	log, err := r.AuditLog()
 	if err != nil {
@@ -223,7 +223,7 @@ func (r *Running) get(ctx context.Context, url string) (string, error) {
 	return text.String(), err
 }
 
-// open begins to read what is at the URL.
+// open opens the content of a URL.
 func (r *Running) open(ctx context.Context, url string) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -23,22 +23,22 @@ type Config struct {
 	System result.System
 	// Stock and Flotilla are the binaries.
 	Stock, Flotilla string
-	// Shards is the number of ranges that a new fleet cuts the namespaces into; 0 is flotilla's
+	// Shards is the number of ranges into which a new fleet cuts the namespaces; 0 is flotilla's
 	// default.
 	Shards int
 	// Standby starts a second stock process that waits for the first one's Lease. Fleets have none.
 	Standby bool
-	// RebalanceDelay is that of members: the time until they are given shards.
+	// RebalanceDelay is the members' delay until they get shards.
 	RebalanceDelay time.Duration
 }
 
-// Running is a system that has been started.
+// Running is a started system.
 type Running struct {
 	config    Config
 	client    kubernetes.Interface
 	http      *http.Client
 	processes []*Process
-	// started is what they had used for their start; nil if nobody has asked.
+	// started is what the processes had used for their start; nil without a call of Started.
 	started map[string]Sample
 	// stop ends the proxies, and done waits for them.
 	stop context.CancelFunc
@@ -63,7 +63,7 @@ func Start(ctx context.Context, c Config) (r *Running, err error) {
 			return nil, errors.Join(err, r.Stop())
 		}
 		r.processes = append(r.processes, p)
-		// The first stock process is to be the leader.
+		// The first stock process must be the leader.
 		if c.Standby && i == 0 {
 			if err := r.Whole(ctx); err != nil {
 				return nil, errors.Join(err, r.Stop())
@@ -89,14 +89,14 @@ func (c Config) names() []string {
 	return names
 }
 
-// Client is one with all rights and without a proxy.
+// Client returns a client with all rights and without a proxy.
 func (r *Running) Client() kubernetes.Interface { return r.client }
 
-// Processes are those that were started, the killed ones too.
+// Processes are all that were started, including killed ones.
 func (r *Running) Processes() []*Process { return r.processes }
 
-// Victim returns the process that a scenario is to kill in a round (from 1): the stock leader, or
-// the members by turns.
+// Victim returns the process that a scenario kills in a round (from 1): the stock leader, or the
+// members by turns.
 func (r *Running) Victim(round int) *Process {
 	if !r.config.fleet() {
 		return r.processes[0]
@@ -104,7 +104,7 @@ func (r *Running) Victim(round int) *Process {
 	return r.processes[(round-1)%len(r.processes)]
 }
 
-// Kill ends a process without a warning, after a last look at it.
+// Kill samples a process a last time and kills it.
 func (r *Running) Kill(ctx context.Context, p *Process) error {
 	last, err := r.sampleOf(ctx, p)
 	if err != nil {
@@ -124,8 +124,8 @@ func (r *Running) Ended() error {
 	return nil
 }
 
-// Stop ends all processes without a warning, for handing over to nobody takes a fleet long, and
-// then the proxies.
+// Stop kills all processes, because a fleet takes long to hand over to nobody, and then stops the
+// proxies.
 func (r *Running) Stop() error {
 	var errs []error
 	for _, p := range r.processes {

@@ -20,15 +20,15 @@ import (
 const (
 	fleetName  = "flotilla"
 	stockLease = "kube-controller-manager"
-	// wholeLimit is for a system to start, quietLimit for it to fill its caches and come to rest,
+	// wholeLimit limits a system's start, quietLimit the time to fill its caches and come to rest,
 	// on a busy machine.
 	wholeLimit, quietLimit = 2 * time.Minute, 5 * time.Minute
-	// Each rebalancing goes a part of the way.
+	// Each rebalancing goes part of the way.
 	mostRebalancings = 8
 )
 
-// Whole returns once the system does its work: the stock leader has its Lease; every member is
-// active, and each shard is run by the member that the plan wants.
+// Whole returns once the system does its work: the stock leader has its Lease, or every member is
+// active and each shard's owner runs it.
 func (r *Running) Whole(ctx context.Context) error {
 	return r.until(ctx, "the system is whole", wholeLimit, func(ctx context.Context) error {
 		for _, p := range r.processes {
@@ -54,7 +54,7 @@ func (r *Running) Whole(ctx context.Context) error {
 	})
 }
 
-// whole returns why a fleet is not.
+// whole returns why a fleet is not whole.
 func whole(v status.View, replicas int) error {
 	if v.Fault != "" {
 		return errors.New(v.Fault)
@@ -84,8 +84,8 @@ func whole(v status.View, replicas int) error {
 	return nil
 }
 
-// Balance has the fleet's plan evened out as its planner would do, until nothing is worth doing.
-// Stock has no plan. It waits for the holders to have counted what their shards weigh.
+// Balance balances the fleet's plan as its planner would, until there is nothing left to do. Stock
+// has no plan. It waits until the holders have weighed their shards.
 func (r *Running) Balance(ctx context.Context) error {
 	if !r.config.fleet() {
 		return nil
@@ -111,14 +111,14 @@ func (r *Running) Balance(ctx context.Context) error {
 			return err
 		}
 		if steps == 1 {
-			return nil // holders of new shards take long to weigh them, and what they will say is known
+			return nil // holders of new shards take long to weigh them, and the result is known
 		}
 	}
 	return nil
 }
 
-// proposals returns how often the planner would change the plan, by what the shards weigh now, at
-// most 2; an error if that cannot be known yet.
+// proposals returns how often the planner would change the plan, by the shards' current weights, at
+// most 2; an error if that is not known yet.
 func proposals(reading *status.Reading) (int, error) {
 	plan, steps := reading.Plan, 0
 	for _, ring := range reading.Plan.Rings {
@@ -146,8 +146,7 @@ func proposals(reading *status.Reading) (int, error) {
 	return min(steps, 2), nil
 }
 
-// Spread returns how many of these namespaces lie in the shards that each member holds; nil for
-// stock.
+// Spread returns how many of these namespaces are in each member's shards; nil for stock.
 func (r *Running) Spread(ctx context.Context, namespaces []string) (map[string]int, error) {
 	if !r.config.fleet() {
 		return nil, nil
@@ -170,7 +169,7 @@ func (r *Running) Spread(ctx context.Context, namespaces []string) (map[string]i
 	return spread, nil
 }
 
-// reading is how the fleet is now, by its Leases.
+// reading returns the fleet's current state, from its Leases.
 func (r *Running) reading(ctx context.Context) (*status.Reading, error) {
 	leases, err := r.leases(ctx)
 	if err != nil {
@@ -188,7 +187,7 @@ func (r *Running) leases(ctx context.Context) ([]coordinationv1.Lease, error) {
 }
 
 // Quiet returns once all processes together have used little CPU for some seconds: their caches are
-// full, and what their start has set off is done.
+// full, and the work of their start is done.
 func (r *Running) Quiet(ctx context.Context) error {
 	var pids []int
 	for _, p := range r.processes {
@@ -200,7 +199,7 @@ func (r *Running) Quiet(ctx context.Context) error {
 	return nil
 }
 
-// until waits for a condition, as long as no process ends that nobody has killed.
+// until waits for a condition, and fails if a process ends that nobody has killed.
 func (r *Running) until(ctx context.Context, what string, limit time.Duration, condition harness.Condition) error {
 	_, err := harness.Await(ctx, limit, r.config.System.Kind+" "+what, func(ctx context.Context) error {
 		if err := r.Ended(); err != nil {

@@ -1,6 +1,5 @@
-// Package ceiling tests the load generator of the benchmarks against real API servers: what the
-// stock controller manager wrote on one is written on another. It needs the binaries of `make
-// tools`.
+// Package ceiling tests the benchmarks' load generator against real API servers: it replays on one
+// what the stock controller manager wrote on another. It needs the binaries of `make tools`.
 package ceiling
 
 import (
@@ -31,8 +30,8 @@ const (
 	nodes       = 2
 )
 
-// TestReplay records Deployments that are created, scaled down and in part deleted, and a Job, and
-// replays that.
+// TestReplay records a Job and Deployments that are created, scaled down and in part deleted, and
+// replays the recording.
 func TestReplay(t *testing.T) {
 	recording, since, want := record(t)
 	t.Logf("%d requests, %d of them of the work; left out: %v", recording.Len(), recording.Since(since), recording.Left)
@@ -64,8 +63,7 @@ func start(t *testing.T, opts controlplane.Options) (*controlplane.ControlPlane,
 	return plane, harness.Client(t, plane)
 }
 
-// record returns what the stock controller manager wrote, when the work began, and what was there
-// at the end.
+// record returns what the stock controller manager wrote, when the work began, and the final state.
 func record(t *testing.T) (ceiling.Recording, time.Time, []string) {
 	t.Helper()
 	plane, client := start(t, controlplane.Options{Nodes: nodes, Scheduler: true, AuditObjects: true})
@@ -149,7 +147,7 @@ func prepareDeployments(ctx context.Context, client kubernetes.Interface) error 
 	return nil
 }
 
-// prepareJob makes a Job: its pods carry its UID in labels, and a finalizer.
+// prepareJob creates a Job, whose pods carry its UID in labels, and a finalizer.
 func prepareJob(ctx context.Context, client kubernetes.Interface) error {
 	_, err := client.BatchV1().Jobs(namespace).Create(ctx, &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: "job"},
@@ -180,7 +178,7 @@ func settled(ctx context.Context, client kubernetes.Interface, n, replicas int) 
 	return err
 }
 
-// state is what there is of ReplicaSets and pods, with the objects that own them, found by UID.
+// state returns the ReplicaSets and pods with the objects that own them, found by UID.
 func state(t *testing.T, client kubernetes.Interface) []string {
 	t.Helper()
 	owners := map[types.UID]string{}

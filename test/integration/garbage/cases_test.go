@@ -31,15 +31,15 @@ func blocking(owners ...id) (edges []edge) {
 	return edges
 }
 
-// scene is a world with few objects.
-type scene struct {
+// fixture is a sandbox with few objects.
+type fixture struct {
 	*testing.T
-	*world
+	*sandbox
 	*process
-	deletions *ends
+	deletions *deletionLog
 }
 
-func newScene(t *testing.T, objects map[id][]edge) *scene {
+func newFixture(t *testing.T, objects map[id][]edge) *fixture {
 	t.Helper()
 	a := newAPI(t)
 	a.define(t, thing)
@@ -50,26 +50,26 @@ func newScene(t *testing.T, objects map[id][]edge) *scene {
 		}
 		return '-'
 	}, t.Name()), "-"))
-	s := &scene{T: t, world: newWorld(t, a, name, 4)}
-	b := &pair{T: t, stock: s.world, fleet: s.world}
+	s := &fixture{T: t, sandbox: newSandbox(t, a, name, 4)}
+	b := &pair{T: t, stock: s.sandbox, fleet: s.sandbox}
 	t.Cleanup(b.clear)
 	if err := s.make(t.Context(), objects); err != nil {
 		t.Fatal(err)
 	}
 	s.deletions = b.watch()
-	s.process = newProcess(t, s.world)
+	s.process = newProcess(t, s.sandbox)
 	return s
 }
 
-func (s *scene) drop(o id, policy metav1.DeletionPropagation) {
+func (s *fixture) drop(o id, policy metav1.DeletionPropagation) {
 	s.T.Helper()
 	if err := s.delete(s.T.Context(), o, policy); err != nil {
 		s.T.Fatal(err)
 	}
 }
 
-// there returns what there is.
-func (s *scene) there() state {
+// there returns the current state.
+func (s *fixture) there() state {
 	s.T.Helper()
 	now, err := s.state(s.T.Context(), kinds)
 	if err != nil {
@@ -78,25 +78,25 @@ func (s *scene) there() state {
 	return now
 }
 
-// become waits until there is no more than that.
-func (s *scene) become(left ...id) {
+// become waits until only these objects are left.
+func (s *fixture) become(left ...id) {
 	s.T.Helper()
 	harness.Eventually(s.T, *patience, fmt.Sprintf("%v are left", left), func(context.Context) error {
 		now := s.there()
 		for o := range now {
 			if !slices.Contains(left, o) {
-				return fmt.Errorf("%v is there: %+v", o, now)
+				return fmt.Errorf("%v exists: %+v", o, now)
 			}
 		}
 		if len(now) != len(left) {
-			return fmt.Errorf("of %v there is %+v", left, now)
+			return fmt.Errorf("state of %v: %+v", left, now)
 		}
 		return nil
 	})
 }
 
-// inOrder wants the objects to have been deleted one after the other.
-func (s *scene) inOrder(objects ...id) {
+// inOrder requires that the objects were deleted in this order.
+func (s *fixture) inOrder(objects ...id) {
 	s.T.Helper()
 	harness.Eventually(s.T, *patience, "every deletion is seen", func(context.Context) error {
 		s.deletions.mu.Lock()
@@ -111,17 +111,17 @@ func (s *scene) inOrder(objects ...id) {
 	for i := range objects[1:] {
 		first, second := s.deletions.versions[objects[i]], s.deletions.versions[objects[i+1]]
 		if len(first) > len(second) || len(first) == len(second) && first >= second {
-			s.T.Errorf("%v went at version %s, not before %v at %s", objects[i], first, objects[i+1], second)
+			s.T.Errorf("%v was deleted at version %s, not before %v at %s", objects[i], first, objects[i+1], second)
 		}
 	}
 }
 
 func everything() shard.Range { return shard.Everything() }
 
-// TestForegroundGoesThroughRanges: what depends on a cluster-scoped owner that goes in the
-// foreground, and has dependents of its own, goes after these.
+// TestForegroundGoesThroughRanges checks that a dependent of a cluster-scoped owner deleted in the
+// foreground is deleted after its own dependents.
 func TestForegroundGoesThroughRanges(t *testing.T) {
-	s := newScene(t, map[id][]edge{k: nil, x: blocking(k), y: blocking(x)})
+	s := newFixture(t, map[id][]edge{k: nil, x: blocking(k), y: blocking(x)})
 	defer s.ofCluster().stop()
 	defer s.ofRange(everything()).stop()
 	s.drop(k, metav1.DeletePropagationForeground)
@@ -129,15 +129,15 @@ func TestForegroundGoesThroughRanges(t *testing.T) {
 	s.inOrder(y, x, k)
 }
 
-// TestFinalizersAreTheRanges: the collector of the cluster sees no dependents of an object with a
-// cluster-scoped owner. It must not take the finalizers off that have its range deal with them.
+// TestFinalizersAreTheRanges: the cluster's collector does not see the dependents of an object with
+// a cluster-scoped owner. It must not remove the finalizers that make the range handle them.
 func TestFinalizersAreTheRanges(t *testing.T) {
 	t.Run("foreground", func(t *testing.T) {
-		s := newScene(t, map[id][]edge{k: nil, x: blocking(k), y: blocking(x)})
+		s := newFixture(t, map[id][]edge{k: nil, x: blocking(k), y: blocking(x)})
 		c, _ := counted(s, s.ofCluster, func(*http.Request) bool { return false })
 		defer c.stop()
 		s.drop(x, metav1.DeletePropagationForeground)
-		s.outlast(k) // The cluster's collector has dealt with an event that came after that.
+		s.outlast(k) // The cluster's collector has handled a later event.
 		if obj, ok := s.there()[x]; !ok || !obj.dying {
 			t.Fatalf("without a collector of its range %v is %+v, want it to wait", x, obj)
 		}
@@ -146,28 +146,28 @@ func TestFinalizersAreTheRanges(t *testing.T) {
 		s.inOrder(y, x)
 	})
 	t.Run("orphan", func(t *testing.T) {
-		s := newScene(t, map[id][]edge{k: nil, x: blocking(k), y: blocking(x)})
+		s := newFixture(t, map[id][]edge{k: nil, x: blocking(k), y: blocking(x)})
 		defer s.ofCluster().stop()
 		s.drop(x, metav1.DeletePropagationOrphan)
 		s.outlast(k)
 		defer s.ofRange(everything()).stop()
 		s.become(k, y)
 		if got := s.there()[y].owners; got != "" {
-			t.Errorf("what was to be orphaned is owned by %s", got)
+			t.Errorf("the object to be orphaned is owned by %s", got)
 		}
 	})
 }
 
-// outlast has the cluster's collector delete something, after all that it was told before.
-func (s *scene) outlast(owner id) {
+// outlast makes the cluster's collector delete something, after all earlier events.
+func (s *fixture) outlast(owner id) {
 	s.T.Helper()
 	last := id{configMap.name, 1, "last"}
 	if _, err := s.create(s.T.Context(), last, []edge{{owner: owner, fault: never}}); err != nil {
 		s.T.Fatal(err)
 	}
-	harness.Eventually(s.T, *patience, fmt.Sprintf("%v goes", last), func(context.Context) error {
+	harness.Eventually(s.T, *patience, fmt.Sprintf("%v is deleted", last), func(context.Context) error {
 		if _, there := s.there()[last]; there {
-			return fmt.Errorf("%v is there", last)
+			return fmt.Errorf("%v exists", last)
 		}
 		return nil
 	})
@@ -176,14 +176,14 @@ func (s *scene) outlast(owner id) {
 	delete(s.deletions.versions, last)
 }
 
-// TestCirclesAreLeftToTheRange has a circle of namespaced objects that wait for each other, one of
-// which has a cluster-scoped owner that goes too. The cluster's collector comes first, sees no
-// circle, and must leave it alone: if the second object were deleted in the foreground as well,
-// with unchanged references, both would wait for ever.
+// TestCirclesAreLeftToTheRange has a circle of namespaced objects that wait for each other. One of
+// them has a cluster-scoped owner that is deleted too. The cluster's collector comes first, does
+// not see the circle, and must leave it alone: if it also deleted the second object in the
+// foreground, with unchanged references, both would wait for ever.
 func TestCirclesAreLeftToTheRange(t *testing.T) {
 	for name, finalizers := range map[string][]string{"plain": nil, "finalizer": {metav1.FinalizerDeleteDependents}} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t, map[id][]edge{k: nil, x: blocking(k, y), y: blocking(x)})
+			s := newFixture(t, map[id][]edge{k: nil, x: blocking(k, y), y: blocking(x)})
 			s.finalize(x, finalizers...)
 			s.drop(y, metav1.DeletePropagationForeground)
 			s.drop(k, metav1.DeletePropagationForeground)
@@ -196,8 +196,9 @@ func TestCirclesAreLeftToTheRange(t *testing.T) {
 	}
 }
 
-// counted starts a collector, and returns what waits until it has sent so many of some requests.
-func counted[C any](s *scene, start func() C, counts func(*http.Request) bool) (c C, sent func(times int)) {
+// counted starts a collector, and returns a function that waits until it has sent this many
+// matching requests.
+func counted[C any](s *fixture, start func() C, counts func(*http.Request) bool) (c C, sent func(times int)) {
 	var mu sync.Mutex
 	count := 0
 	inner := s.config
@@ -228,8 +229,9 @@ func counted[C any](s *scene, start func() C, counts func(*http.Request) bool) (
 	}
 }
 
-// TestReferencesOfTheOtherPartStay: custom resources know no strategic merge patches, and what a
-// collector replaces their references by must have those that it does not see.
+// TestReferencesOfTheOtherPartStay: custom resources do not support strategic merge patches, so a
+// collector replaces the whole list of references. The new list must keep those that it does not
+// see.
 func TestReferencesOfTheOtherPartStay(t *testing.T) {
 	for name, tc := range map[string]struct {
 		gone id
@@ -239,14 +241,14 @@ func TestReferencesOfTheOtherPartStay(t *testing.T) {
 		"cluster's owner":  {k, "ConfigMap/n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t, map[id][]edge{k: nil, n: nil, x: blocking(k, n)})
+			s := newFixture(t, map[id][]edge{k: nil, n: nil, x: blocking(k, n)})
 			defer s.ofCluster().stop()
 			defer s.ofRange(everything()).stop()
 			s.drop(tc.gone, metav1.DeletePropagationOrphan)
-			harness.Eventually(t, *patience, "the end of the owner, and of it alone", func(context.Context) error {
+			harness.Eventually(t, *patience, "only the owner is deleted", func(context.Context) error {
 				now := s.there()
 				if _, there := now[tc.gone]; there || now[x].owners != tc.left {
-					return fmt.Errorf("there is %+v", now)
+					return fmt.Errorf("the state is %+v", now)
 				}
 				return nil
 			})
@@ -254,28 +256,28 @@ func TestReferencesOfTheOtherPartStay(t *testing.T) {
 	}
 }
 
-// TestUnblockedReferencesStay: before a range deletes an object in a circle in the foreground it
-// has it block none of its owners. For a custom resource upstream replaces all references by those
-// in its graph, which has none to a cluster-scoped owner.
+// TestUnblockedReferencesStay: before a range deletes an object in a circle in the foreground, it
+// unblocks all of the object's owners. For a custom resource upstream replaces all references by
+// those in its graph, which has none to a cluster-scoped owner.
 func TestUnblockedReferencesStay(t *testing.T) {
-	s := newScene(t, map[id][]edge{k: nil, x: blocking(k, y), y: blocking(x)})
+	s := newFixture(t, map[id][]edge{k: nil, x: blocking(k, y), y: blocking(x)})
 	s.finalize(x, held)
 	s.drop(k, metav1.DeletePropagationForeground)
 	s.drop(y, metav1.DeletePropagationForeground)
 	defer s.ofRange(everything()).stop()
 	harness.Eventually(t, *patience, "the range deletes what is in the circle", func(context.Context) error {
 		if now := s.there(); !now[x].dying {
-			return fmt.Errorf("there is %+v", now)
+			return fmt.Errorf("the state is %+v", now)
 		}
 		return nil
 	})
 	if got := s.there()[x].owners; got != "ClusterRole/k ConfigMap/y" {
-		t.Errorf("owned by %q after it blocks nothing, want both references to stay", got)
+		t.Errorf("owned by %q once it blocks nothing, want both references to stay", got)
 	}
 	defer s.ofCluster().stop()
 	harness.Eventually(t, *patience, "nothing but the test holds it", func(context.Context) error {
 		if now := s.there(); now[x].finalizers != held {
-			return fmt.Errorf("there is %+v", now)
+			return fmt.Errorf("the state is %+v", now)
 		}
 		return nil
 	})
@@ -284,14 +286,14 @@ func TestUnblockedReferencesStay(t *testing.T) {
 	s.inOrder(x, k)
 }
 
-// TestOwnersElsewhere: an owner in another namespace is none, whether its namespace is in the range
-// or not.
+// TestOwnersElsewhere checks that an owner in another namespace does not count, whether its
+// namespace is in the range or not.
 func TestOwnersElsewhere(t *testing.T) {
 	elsewhere := map[id][]edge{n: nil}
 	for space := 1; space < 4; space++ {
 		elsewhere[id{configMap.name, space, "x"}] = blocking(n)
 	}
-	s := newScene(t, elsewhere)
+	s := newFixture(t, elsewhere)
 	ranges, err := shard.EqualRanges(4)
 	if err != nil {
 		t.Fatal(err)
@@ -302,16 +304,16 @@ func TestOwnersElsewhere(t *testing.T) {
 	s.become(n)
 }
 
-// TestKindsThatGo: the objects of a kind that is removed have gone for what depends on them.
+// TestKindsThatGo checks that objects of a removed kind count as absent for their dependents.
 func TestKindsThatGo(t *testing.T) {
 	g := id{lateGlobe.name, -1, "g"}
 	late := id{lateThing.name, 0, "late"}
 	c := id{configMap.name, 0, "c"}
-	s := newScene(t, nil)
+	s := newFixture(t, nil)
 	s.define(t, lateGlobe)
 	s.define(t, lateThing)
-	// What is garbage from the beginning goes once a collector knows everything. What it has never
-	// seen, it takes for a kind that it cannot look up, as upstream does.
+	// What is garbage from the beginning is deleted once a collector knows everything. As upstream
+	// does, it takes what it has never seen for a kind that it cannot look up.
 	garbage := map[id][]edge{k: {{owner: g, fault: never}}, c: {{owner: n, fault: never}}}
 	objects := map[id][]edge{g: nil, late: nil, n: nil, x: blocking(g), y: blocking(late, n)}
 	maps.Copy(objects, garbage)
@@ -323,7 +325,7 @@ func TestKindsThatGo(t *testing.T) {
 	harness.Eventually(t, *patience, "both collectors know all objects", func(context.Context) error {
 		for o := range garbage {
 			if now, is := s.there()[o]; is {
-				return fmt.Errorf("%v is there: %+v", o, now)
+				return fmt.Errorf("%v exists: %+v", o, now)
 			}
 		}
 		return nil
@@ -333,29 +335,28 @@ func TestKindsThatGo(t *testing.T) {
 	s.become(n, y)
 }
 
-// TestClusterScopedDependentsOfNamespacedOwners is where the parts differ from the whole: such a
-// reference is invalid, and with upstream it has its owner wait for ever.
+// TestClusterScopedDependentsOfNamespacedOwners covers a difference between the parts and the
+// whole: such a reference is invalid, and upstream makes its owner wait for ever.
 func TestClusterScopedDependentsOfNamespacedOwners(t *testing.T) {
-	s := newScene(t, map[id][]edge{n: nil, k: blocking(n)})
+	s := newFixture(t, map[id][]edge{n: nil, k: blocking(n)})
 	defer s.ofCluster().stop()
 	defer s.ofRange(everything()).stop()
 	s.drop(n, metav1.DeletePropagationForeground)
 	s.become(k)
 }
 
-// TestUndecidedUntilTheCollectorBeginsAnew: upstream does not decide about a cluster-scoped object
-// that names a namespaced owner. The object loses that reference when the object with that UID is
-// orphaned; nobody looks at it after that, though its other owner is absent. A collector that
-// starts again deletes it, stock's or the cluster's. So the result depends on when a collector
-// started, not on backoff.
-func TestUndecidedUntilTheCollectorBeginsAnew(t *testing.T) {
+// TestUndecidedUntilRestart: upstream does not decide about a cluster-scoped object that names a
+// namespaced owner. The object loses that reference when the object with that UID is orphaned.
+// Nobody looks at it after that, although its other owner is absent. A restarted collector deletes
+// it, stock's or the cluster's. So the result depends on when a collector started, not on backoff.
+func TestUndecidedUntilRestart(t *testing.T) {
 	gone, undecided := id{clusterRole.name, -1, "gone"}, id{clusterRole.name, -1, "undecided"}
-	for name, start := range map[string]func(s *scene) *collector{
-		"stock": func(s *scene) *collector { return startStock(s.T, s.world) },
-		"parts": func(s *scene) *collector { return s.ofCluster() },
+	for name, start := range map[string]func(s *fixture) *collector{
+		"stock": func(s *fixture) *collector { return startStock(s.T, s.sandbox) },
+		"parts": func(s *fixture) *collector { return s.ofCluster() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t, map[id][]edge{k: nil, gone: {{owner: k, fault: wrongUID}}, undecided: {{owner: gone}, {owner: k, fault: wrongKind}}})
+			s := newFixture(t, map[id][]edge{k: nil, gone: {{owner: k, fault: wrongUID}}, undecided: {{owner: gone}, {owner: k, fault: wrongKind}}})
 			c, looked := counted(s, func() *collector { return start(s) }, func(r *http.Request) bool {
 				return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "-undecided")
 			})
@@ -367,10 +368,10 @@ func TestUndecidedUntilTheCollectorBeginsAnew(t *testing.T) {
 			if _, err := s.create(t.Context(), last, []edge{{owner: k, fault: never}}); err != nil {
 				t.Fatal(err)
 			}
-			s.become(undecided) // It has dealt with what came after the orphaning.
+			s.become(undecided) // It has handled what came after the orphaning.
 			c.stop()
 			if got := s.there()[undecided].owners; got != "ClusterRole/gone" {
-				t.Errorf("owned by %q, want the reference that was orphaned to have gone", got)
+				t.Errorf("owned by %q, want the orphaned reference to be removed", got)
 			}
 			defer start(s).stop()
 			s.become()
@@ -382,38 +383,38 @@ func TestUndecidedUntilTheCollectorBeginsAnew(t *testing.T) {
 // the object itself. Stock then does what it would not do otherwise. The parts do not.
 func TestSeenLate(t *testing.T) {
 	g, role := named(globe, 0, "g"), named(clusterRole, 0, "role")
-	none := func(*scene) {}
+	none := func(*fixture) {}
 	for name, tc := range map[string]struct {
 		objects map[id][]edge
 		// late is the object that is seen late.
 		late id
-		drop func(*scene)
-		// then is done once the collectors have dealt with that.
-		then func(*scene)
-		// left is what there is in the end, and otherwise with stock that saw the object late.
+		drop func(*fixture)
+		// then runs once the collectors have handled the object.
+		then func(*fixture)
+		// left is the final state, and otherwise that of stock if it saw the object late.
 		left, otherwise []id
 	}{
-		// Stock takes a cluster-scoped object that names a namespaced owner to be in its
-		// dependent's namespace, looks there for the owner, and deletes the object.
+		// Stock assumes that a cluster-scoped object with a namespaced owner is in its dependent's
+		// namespace, looks there for the owner, and deletes the object.
 		"cluster-scoped": {
 			objects: map[id][]edge{n: nil, g: {{owner: n}}, x: blocking(g)}, late: g,
-			drop: func(s *scene) { s.drop(n, background) }, then: none, left: []id{g, x}, otherwise: []id{},
+			drop: func(s *fixture) { s.drop(n, background) }, then: none, left: []id{g, x}, otherwise: []id{},
 		},
 		// Here stock removes that reference, and deletes the object with its other owner. (It fails
 		// to patch a custom resource in a namespace.)
 		"with another owner": {
 			objects: map[id][]edge{n: nil, k: nil, role: {{owner: n}, {owner: k}}, x: blocking(role)}, late: role,
-			drop: func(s *scene) { s.drop(n, background) }, then: func(s *scene) { s.drop(k, background) }, left: []id{role, x}, otherwise: []id{},
+			drop: func(s *fixture) { s.drop(n, background) }, then: func(s *fixture) { s.drop(k, background) }, left: []id{role, x}, otherwise: []id{},
 		},
 		// Stock does not know that the object waits for itself, and removes that reference.
 		"waits for itself": {
 			objects: map[id][]edge{n: nil, x: append(blocking(x), edge{owner: n}), y: {{owner: x}}}, late: x,
-			drop: func(s *scene) { s.drop(x, foreground) }, then: none, left: []id{n, x}, otherwise: []id{n},
+			drop: func(s *fixture) { s.drop(x, foreground) }, then: none, left: []id{n, x}, otherwise: []id{n},
 		},
 	} {
 		for way, start := range ways {
 			t.Run(name+", "+way+", in time", func(t *testing.T) {
-				s := newScene(t, tc.objects)
+				s := newFixture(t, tc.objects)
 				defer start(s).stop()
 				s.busy()
 				tc.drop(s)
@@ -423,7 +424,7 @@ func TestSeenLate(t *testing.T) {
 				s.become(tc.left...)
 			})
 			t.Run(name+", "+way+", late", func(t *testing.T) {
-				s := newScene(t, tc.objects)
+				s := newFixture(t, tc.objects)
 				tc.drop(s)
 				release := s.withhold(kindOf(tc.late.kind).gvr)
 				_, url := s.resource(tc.late)
@@ -446,14 +447,14 @@ func TestSeenLate(t *testing.T) {
 	}
 }
 
-// TestOwnerThatWaitsAlready: nobody looks at an object that gets an owner which already waits in
-// the foreground, until that owner goes, or collectors start again. Stock and the parts behave
-// alike in this.
+// TestOwnerThatWaitsAlready: an object gets an owner that already waits in the foreground. Nobody
+// looks at the object until that owner is gone or collectors restart. Stock and the parts behave
+// alike.
 func TestOwnerThatWaitsAlready(t *testing.T) {
 	g := named(globe, 0, "g")
 	for _, owner := range []id{g, n} {
 		t.Run(owner.kind, func(t *testing.T) {
-			each(t, map[id][]edge{owner: blocking(owner), x: nil, y: nil}, func(s *scene, start func() *collectors) {
+			each(t, map[id][]edge{owner: blocking(owner), x: nil, y: nil}, func(s *fixture, start func() *collectors) {
 				s.drop(owner, foreground)
 				c := start()
 				s.busy()

@@ -34,18 +34,17 @@ import (
 
 const (
 	workers    = 4
-	syncPeriod = time.Second // 30 s in earnest
+	syncPeriod = time.Second // 30 s in production
 )
 
-// collector is a garbage collector that runs.
+// collector is a running garbage collector.
 type collector struct {
 	cancel context.CancelFunc
 	closed *valve
 	ended  chan struct{}
 }
 
-// stop ends it as a planned handoff does, kill as the end of its process: nothing that it wants to
-// send gets out.
+// stop ends it as a planned handoff does, kill as the end of its process: no more requests get out.
 func (c *collector) stop() { c.cancel(); <-c.ended }
 func (c *collector) kill() { c.closed.close(); c.stop() }
 
@@ -79,16 +78,16 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// few is discovery of the kinds that graphs are made of alone: dozens of informers for what nobody
-// makes would take most of the time.
-type few struct {
+// graphKinds limits discovery to the kinds in the graphs. Dozens of informers for unused kinds
+// would take most of the time.
+type graphKinds struct {
 	discovery.ServerResourcesInterface
-	away *away
+	away *outage
 }
 
-// away has discovery of custom kinds fail while it is set, as when their API server does not
+// outage makes discovery of custom kinds fail while it is set, as when their API server does not
 // answer.
-type away struct {
+type outage struct {
 	set   atomic.Bool
 	asked atomic.Int64
 }
@@ -97,7 +96,7 @@ var errAway = &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion
 	{Group: customGroup, Version: "v1"}: errors.New("the server is away"),
 }}
 
-func (f few) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
+func (f graphKinds) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
 	groups, lists, err := f.ServerResourcesInterface.ServerGroupsAndResources()
 	if f.away.set.Load() {
 		return groups, withoutCustom(lists), errAway
@@ -109,7 +108,7 @@ func withoutCustom(lists []*metav1.APIResourceList) []*metav1.APIResourceList {
 	return slices.DeleteFunc(lists, func(l *metav1.APIResourceList) bool { return strings.HasPrefix(l.GroupVersion, customGroup+"/") })
 }
 
-func (f few) ServerPreferredResources() ([]*metav1.APIResourceList, error) {
+func (f graphKinds) ServerPreferredResources() ([]*metav1.APIResourceList, error) {
 	lists, err := f.ServerResourcesInterface.ServerPreferredResources()
 	if f.away.set.Load() {
 		f.away.asked.Add(1)
@@ -124,7 +123,7 @@ func (f few) ServerPreferredResources() ([]*metav1.APIResourceList, error) {
 	return lists, err
 }
 
-// labelled reads what bears a label.
+// labelled reads only objects with a label.
 type labelled struct {
 	metadata.Interface
 	selector string
@@ -152,24 +151,24 @@ func (r labelledResource) Watch(ctx context.Context, o metav1.ListOptions) (watc
 // process is what the collectors of one process share.
 type process struct {
 	*testing.T
-	world    *world
+	sandbox  *sandbox
 	pool     *informer.Pool
 	scopes   *garbage.Scopes
 	mapper   *restmapper.DeferredDiscoveryRESTMapper
 	discover discovery.DiscoveryInterface
 }
 
-// newProcess returns a process whose scopes are kept fresh until the test's end.
-func newProcess(t *testing.T, w *world) *process {
+// newProcess returns a process that refreshes its scopes until the end of the test.
+func newProcess(t *testing.T, sb *sandbox) *process {
 	t.Helper()
-	discover := w.client.Discovery()
-	p := &process{T: t, world: w, discover: discover, scopes: garbage.NewScopes(few{discover, &w.away}),
+	discover := sb.client.Discovery()
+	p := &process{T: t, sandbox: sb, discover: discover, scopes: garbage.NewScopes(graphKinds{discover, &sb.away}),
 		mapper: restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(discover))}
 	if err := p.scopes.Refresh(); err != nil {
 		t.Fatal(err)
 	}
 	var err error
-	p.pool, err = informer.NewPool(informer.PoolConfig{Client: w.client, Metadata: labelled{w.metadata, label + "=" + w.name}})
+	p.pool, err = informer.NewPool(informer.PoolConfig{Client: sb.client, Metadata: labelled{sb.metadata, label + "=" + sb.name}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +179,7 @@ func newProcess(t *testing.T, w *world) *process {
 			select {
 			case <-ticker.C:
 				p.mapper.Reset()
-				_ = p.scopes.Refresh() // again in a second
+				_ = p.scopes.Refresh() // retries in a second
 			case <-ctx.Done():
 				return
 			}
@@ -200,7 +199,7 @@ func (p *process) namespaced(gvr schema.GroupVersionResource) (bool, error) {
 	return false, fmt.Errorf("scope of %v is unknown", gvr)
 }
 
-// clients returns those of a collector, behind a valve of their own.
+// clients returns a collector's clients, behind a valve of their own.
 func clients(t *testing.T, a *api) (*valve, kubernetes.Interface, metadata.Interface) {
 	t.Helper()
 	g := &valve{}
@@ -224,7 +223,7 @@ func (p *process) ofRange(within shard.Range) *collector {
 	})
 }
 
-// ofCluster starts the collector of the cluster.
+// ofCluster starts the cluster's collector.
 func (p *process) ofCluster() *collector {
 	return p.start(garbage.OfCluster, shard.Everything(), func(c metadata.Interface) metadata.Interface {
 		return garbage.ClusterClient(c, p.mapper)
@@ -233,7 +232,7 @@ func (p *process) ofCluster() *collector {
 
 func (p *process) start(part garbage.Part, within shard.Range, wrap func(metadata.Interface) metadata.Interface) *collector {
 	p.Helper()
-	closed, client, objects := clients(p.T, p.world.api)
+	closed, client, objects := clients(p.T, p.sandbox.api)
 	factory := p.pool.NewFactory(within, p.namespaced, time.Time{})
 	all := factory.ObjectOrMetadata()
 	if part == garbage.OfCluster {
@@ -250,7 +249,7 @@ func (p *process) start(part garbage.Part, within shard.Range, wrap func(metadat
 			garbage.Informers(part, p.scopes, told), started)
 	})
 	gc, err := garbage.New(ctx, garbage.Config{
-		Name: "garbage", Client: client, Metadata: wrap(objects), Discovery: few{p.discover, &p.world.away}, Mapper: p.mapper, Graph: graph,
+		Name: "garbage", Client: client, Metadata: wrap(objects), Discovery: graphKinds{p.discover, &p.sandbox.away}, Mapper: p.mapper, Graph: graph,
 		Workers: workers, Period: syncPeriod,
 	})
 	if err != nil {
@@ -267,14 +266,14 @@ func (p *process) start(part garbage.Part, within shard.Range, wrap func(metadat
 }
 
 // startStock starts upstream's collector with client-go's informers.
-func startStock(t *testing.T, w *world) *collector {
+func startStock(t *testing.T, sb *sandbox) *collector {
 	t.Helper()
-	closed, client, objects := clients(t, w.api)
+	closed, client, objects := clients(t, sb.api)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	all := metadatainformer.NewFilteredSharedInformerFactory(w.metadata, 0, metav1.NamespaceAll, func(o *metav1.ListOptions) { o.LabelSelector = label + "=" + w.name })
+	all := metadatainformer.NewFilteredSharedInformerFactory(sb.metadata, 0, metav1.NamespaceAll, func(o *metav1.ListOptions) { o.LabelSelector = label + "=" + sb.name })
 	started := make(chan struct{})
 	close(started)
-	mapper := restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(w.client.Discovery()))
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(sb.client.Discovery()))
 	gc, err := garbagecollector.NewGarbageCollector(ctx, client, objects, mapper, garbagecollector.DefaultIgnoredResources(), metadataOnly{all}, started)
 	if err != nil {
 		t.Fatal(err)
@@ -284,14 +283,14 @@ func startStock(t *testing.T, w *world) *collector {
 		defer close(c.ended)
 		var running sync.WaitGroup
 		running.Go(func() { gc.Run(ctx, workers, syncPeriod) })
-		running.Go(func() { gc.Sync(ctx, few{w.client.Discovery(), &w.away}, syncPeriod) })
+		running.Go(func() { gc.Sync(ctx, graphKinds{sb.client.Discovery(), &sb.away}, syncPeriod) })
 		running.Wait()
 		all.Shutdown()
 	}()
 	return c
 }
 
-// metadataOnly is client-go's metadata informers as upstream's collector wants them.
+// metadataOnly adapts client-go's metadata informers to upstream's collector.
 type metadataOnly struct {
 	metadatainformer.SharedInformerFactory
 }

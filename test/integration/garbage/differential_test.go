@@ -25,23 +25,23 @@ import (
 )
 
 var (
-	graphs  = flag.Int("graphs", 0, "random graphs in TestSameAsStock; 0 leaves it out")
-	seed    = flag.Uint64("seed", 0, "seed of the graphs in TestSameAsStock; 0 for one that differs each time")
-	batches = flag.Int("batches", 3, "parts in which they are made")
+	graphs  = flag.Int("graphs", 0, "number of random graphs in TestSameAsStock; 0 skips the test")
+	seed    = flag.Uint64("seed", 0, "seed of the graphs in TestSameAsStock; 0 for a new one each time")
+	batches = flag.Int("batches", 3, "batches in which the graphs are created")
 	rounds  = flag.Int("rounds", 3, "deletions in each graph")
-	calm    = flag.Bool("calm", false, "leave the collectors of TestSameAsStock running")
+	calm    = flag.Bool("calm", false, "do not disturb the collectors of TestSameAsStock")
 )
 
-// quiet is how long nothing may have changed before everything is taken to have been done.
+// quiet is how long nothing may change before all work counts as done.
 const quiet = 1200 * time.Millisecond
 
-// TestSameAsStock makes the same random graphs of owners in two worlds, and deletes the same
-// objects in both. It compares what is left in one, where collectors of ranges and of the cluster
-// work, with the other, where upstream's collector works. Meanwhile it kills, stops and restarts
-// the collectors of the first, and gives them other ranges.
+// TestSameAsStock creates the same random owner graphs in two sandboxes, and deletes the same
+// objects in both. It compares the result of the collectors of ranges and of the cluster in one
+// with that of upstream's collector in the other. Meanwhile it kills, stops and restarts the
+// collectors of the first, and changes their ranges.
 //
-// Deletions in one graph come one after the other: after two concurrent ones the result is a matter
-// of luck with stock, too.
+// It deletes one object of a graph at a time, because after two concurrent deletions even stock's
+// result is a matter of luck.
 func TestSameAsStock(t *testing.T) {
 	if *graphs == 0 {
 		t.Skip("left out: takes minutes on a busy machine, make long RUN=garbage")
@@ -59,8 +59,8 @@ func TestSameAsStock(t *testing.T) {
 	for batch := range *batches {
 		random := rand.New(rand.NewPCG(*seed, uint64(batch)))
 		b := &pair{T: t, random: random, late: batch == 0, tally: total}
-		b.stock = newWorld(t, a, fmt.Sprintf("stock%d", batch), 8)
-		b.fleet = newWorld(t, a, fmt.Sprintf("fleet%d", batch), 8)
+		b.stock = newSandbox(t, a, fmt.Sprintf("stock%d", batch), 8)
+		b.fleet = newSandbox(t, a, fmt.Sprintf("fleet%d", batch), 8)
 		for i := range (*graphs + *batches - 1) / *batches {
 			b.graphs = append(b.graphs, newGraph(random, fmt.Sprintf("g%d", i), len(b.stock.spaces), b.late && i%4 == 0))
 		}
@@ -69,21 +69,21 @@ func TestSameAsStock(t *testing.T) {
 	t.Logf("%v", total)
 	for _, what := range []string{"Background", "Foreground", "Orphan", "order", "gone", "kept", "late"} {
 		if total[what] == 0 {
-			t.Errorf("nothing was judged of %q", what)
+			t.Errorf("no case of %q was judged", what)
 		}
 	}
 }
 
-// tally counts what was tried.
+// tally counts the cases that were tried.
 type tally map[string]int
 
 // graph is the objects of one random graph, with their owners.
 type graph struct {
 	name    string
 	objects map[id][]edge
-	// late are objects of kinds that are defined in the middle.
+	// late are objects of kinds that are defined later.
 	late map[id][]edge
-	// order is that of the ids, which a map does not have.
+	// order has the ids in a fixed order, which a map lacks.
 	order []id
 }
 
@@ -104,7 +104,7 @@ func newGraph(random *rand.Rand, name string, spaces int, late bool) *graph {
 		}
 		g.order = append(g.order, o)
 	}
-	tree := random.IntN(3) == 0 // where there is an order that upstream promises
+	tree := random.IntN(3) == 0 // where upstream promises an order
 	for i, o := range g.order {
 		var edges []edge
 		owned := map[int]bool{}
@@ -118,7 +118,7 @@ func newGraph(random *rand.Rand, name string, spaces int, late bool) *graph {
 		for range pick(random, 3, 5, 3, 1) {
 			owner := random.IntN(len(g.order))
 			if i > 0 && random.IntN(4) > 0 {
-				owner = random.IntN(i) // otherwise there would be few but circles
+				owner = random.IntN(i) // otherwise most objects would be in circles
 			}
 			if owned[owner] || owner == i && random.IntN(4) > 0 {
 				continue
@@ -127,9 +127,9 @@ func newGraph(random *rand.Rand, name string, spaces int, late bool) *graph {
 			edges = append(edges, newEdge(random, o, g.order[owner]))
 		}
 		if o.space < 0 && slices.ContainsFunc(edges, namesNamespaced) {
-			// It is never deleted. Whether what it blocks waits for it is then a matter of luck
-			// with stock, if that is deleted with an owner which it does not block: it goes in the
-			// foreground if it is looked at before the owner has gone.
+			// It is never deleted. If an object that it blocks is deleted with an owner that it
+			// does not block, stock makes it a matter of luck whether that waits: it is deleted in
+			// the foreground if a collector looks at it before the owner is gone.
 			for i := range edges {
 				edges[i].blocking = false
 			}
@@ -143,11 +143,11 @@ func newGraph(random *rand.Rand, name string, spaces int, late bool) *graph {
 	return g
 }
 
-// namesNamespaced reports whether the reference says that the owner is namespaced.
+// namesNamespaced reports whether the reference names the owner as namespaced.
 func namesNamespaced(e edge) bool { return (e.owner.space >= 0) != (e.fault == wrongKind) }
 
-// ownerInTree returns the number of an owner for object i that comes before it, and that it may
-// have if there is one.
+// ownerInTree returns the number of a possible owner for object i that comes before it, if there is
+// one.
 func ownerInTree(random *rand.Rand, order []id, i int) int {
 	for range 10 * min(i, 1) {
 		if owner := random.IntN(i); sees(order[i], order[owner]) {
@@ -163,14 +163,14 @@ func newEdge(random *rand.Rand, dependent, owner id) edge {
 	e := edge{owner: owner, blocking: random.IntN(3) > 0}
 	e.fault = []fault{sound, wrongUID, wrongName, wrongKind, never}[pick(random, 20, 1, 1, 1, 1)]
 	if dependent.space < 0 && owner.space >= 0 {
-		// It would block the owner for ever with stock, and does not here: see
+		// With stock it would block the owner for ever; here it does not: see
 		// docs/design/garbage.md.
 		e.blocking, e.fault = false, sound
 	}
 	return e
 }
 
-// pick returns a number below that of weights.
+// pick returns a random index of weights, by weight.
 func pick(random *rand.Rand, weights ...int) int {
 	sum := 0
 	for _, w := range weights {
@@ -185,11 +185,11 @@ func pick(random *rand.Rand, weights ...int) int {
 	return 0
 }
 
-// pair is two worlds with the same graphs.
+// pair is two sandboxes with the same graphs.
 type pair struct {
 	*testing.T
 	random       *rand.Rand
-	stock, fleet *world
+	stock, fleet *sandbox
 	graphs       []*graph
 	late         bool
 	tally        tally
@@ -212,8 +212,8 @@ func (b *pair) run() {
 	for _, g := range b.graphs {
 		maps.Copy(objects, g.objects)
 	}
-	for _, w := range []*world{b.stock, b.fleet} {
-		if err := w.make(ctx, objects); err != nil {
+	for _, sb := range []*sandbox{b.stock, b.fleet} {
+		if err := sb.make(ctx, objects); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -260,10 +260,10 @@ func (b *pair) define() {
 	b.stock.define(b.T, lateThing)
 	b.stock.define(b.T, lateGlobe)
 	all := slices.Collect(maps.Keys(late))
-	for _, w := range []*world{b.stock, b.fleet} {
-		// Nothing may be collected before it has all of its owners, so all that is late begins
+	for _, sb := range []*sandbox{b.stock, b.fleet} {
+		// Nothing may be collected before it has all of its owners, so late objects are created
 		// without any.
-		if err := harness.InParallel(len(all), func(i int) error { _, err := w.create(ctx, all[i], nil); return err }); err != nil {
+		if err := harness.InParallel(len(all), func(i int) error { _, err := sb.create(ctx, all[i], nil); return err }); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -287,9 +287,9 @@ func (b *pair) define() {
 	for _, o := range owned {
 		b.given[o] = true
 	}
-	for _, w := range []*world{b.stock, b.fleet} {
-		// One after the other along each graph: an owner that is to go, because its own owners have
-		// gone, may be there or not.
+	for _, sb := range []*sandbox{b.stock, b.fleet} {
+		// In order along each graph, because an owner whose own owners are gone may be deleted at
+		// any time.
 		for _, o := range owned {
 			var there []edge
 			for _, e := range byID[o] {
@@ -297,7 +297,7 @@ func (b *pair) define() {
 					there = append(there, e)
 				}
 			}
-			if err := w.own(ctx, o, there); err != nil && !apierrors.IsNotFound(err) {
+			if err := sb.own(ctx, o, there); err != nil && !apierrors.IsNotFound(err) {
 				b.Fatal(err)
 			}
 		}
@@ -311,7 +311,7 @@ type op struct {
 	graph  *graph
 }
 
-// deletions chooses one in each graph of what is there.
+// deletions chooses one existing object in each graph.
 func (b *pair) deletions(now state) (ops []op) {
 	policies := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}
 	for _, g := range b.graphs {
@@ -324,14 +324,14 @@ func (b *pair) deletions(now state) (ops []op) {
 		if len(there) == 0 {
 			continue
 		}
-		// What has dependents more often than not.
+		// Prefer objects with dependents.
 		chosen := there[b.random.IntN(len(there))]
 		if owners := slices.DeleteFunc(slices.Clone(there), func(o id) bool { return !g.owns(o, now) }); len(owners) > 0 && b.random.IntN(4) > 0 {
 			chosen = owners[b.random.IntN(len(owners))]
 		}
 		o := op{chosen, policies[b.random.IntN(len(policies))], g}
 		if o.policy == metav1.DeletePropagationOrphan && g.ownsAbove(chosen) {
-			o.policy = metav1.DeletePropagationBackground // with stock the reference would go, here it stays: see docs/design/garbage.md
+			o.policy = metav1.DeletePropagationBackground // stock would remove the reference, here it stays: see docs/design/garbage.md
 		}
 		b.tally[string(o.policy)]++
 		ops = append(ops, o)
@@ -339,7 +339,7 @@ func (b *pair) deletions(now state) (ops []op) {
 	return ops
 }
 
-// edges of what is there.
+// edges returns the edges of existing objects.
 func (g *graph) edges(now state) map[id][]edge {
 	all := map[id][]edge{}
 	for _, of := range []map[id][]edge{g.objects, g.late} {
@@ -361,7 +361,7 @@ func (g *graph) owns(owner id, now state) bool {
 	return false
 }
 
-// ownsAbove reports whether a namespaced object is named as the owner of a cluster-scoped one.
+// ownsAbove reports whether a cluster-scoped object names the namespaced owner.
 func (g *graph) ownsAbove(owner id) bool {
 	for o, edges := range g.objects {
 		if owner.space >= 0 && o.space < 0 && slices.ContainsFunc(edges, func(e edge) bool { return e.owner == owner }) {
@@ -371,13 +371,12 @@ func (g *graph) ownsAbove(owner id) bool {
 	return false
 }
 
-// standstill is how long nothing may have changed in worlds that differ before they are taken to
-// stay so.
+// standstill is how long nothing may change in sandboxes that differ before the difference counts
+// as final.
 const standstill = 4 * quiet
 
-// settle returns what is there in both worlds once that is the same, and nothing changes any more.
-// Where they stand still and differ by chance alone it has all collectors begin again, once: then
-// they must come to the same.
+// settle returns the state of both sandboxes once it is the same and stays so. If both
+// stand still and differ only by chance, it restarts all collectors once. Then they must agree.
 func (b *pair) settle(when string, ops []op) state {
 	b.Helper()
 	var diff []string
@@ -400,7 +399,7 @@ func (b *pair) settle(when string, ops []op) state {
 			return time.Since(since) > quiet, nil
 		}
 		if !restarted && time.Since(since) > standstill && b.byChance(want, got) {
-			b.Logf("%s %d objects differ by chance, so all collectors begin anew: %v", when, len(diff), diff)
+			b.Logf("%s %d objects differ by chance, so all collectors restart: %v", when, len(diff), diff)
 			b.tally["begun anew"]++
 			b.upstream.stop()
 			b.members.stop()
@@ -416,19 +415,19 @@ func (b *pair) settle(when string, ops []op) state {
 	for _, d := range diff {
 		b.Errorf("%s: %s\n%s", when, d, b.story(d, ops))
 	}
-	b.Fatalf("%s the worlds have not come to be the same and stay so: %v", when, settled)
+	b.Fatalf("%s the sandboxes have not become and stayed the same: %v", when, settled)
 	return nil
 }
 
-// byChance reports whether two worlds differ only in what depends on when a collector began: both
-// kinds of objects below, and what depends on them. For each of them stock comes to either, by
-// whether it began anew.
+// byChance reports whether two sandboxes differ only in objects whose fate depends on when a
+// collector started, and in their dependents. Stock may do either with such objects, depending on
+// whether it restarted:
 //
 //   - Cluster-scoped objects with a reference to a namespaced kind. Upstream does not decide about
 //     such an object, and does not look again when it loses the reference, unless its collector
-//     begins anew after that ([TestUndecidedUntilTheCollectorBeginsAnew]).
-//   - Objects that stock keeps, and that were given an owner which waited in the foreground
-//     already. Nobody looks at them before that owner goes, unless a collector begins again
+//     restarts after that ([TestUndecidedUntilRestart]).
+//   - Objects that stock keeps, and that got an owner which already waited in the foreground.
+//     Nobody looks at them before that owner is gone, unless a collector restarts
 //     ([TestOwnerThatWaitsAlready]).
 func (b *pair) byChance(want, got state) bool {
 	chance := map[id]bool{}
@@ -447,16 +446,16 @@ func (b *pair) byChance(want, got state) bool {
 	return true
 }
 
-// waitsFor reports whether an object, which nobody has deleted, is there beside an owner that waits
-// for its dependents.
+// waitsFor reports whether an object that nobody has deleted exists beside an owner that waits for
+// its dependents.
 func waitsFor(dependent, owner id, now state) bool {
 	obj, there := now[dependent]
 	return there && !obj.dying && now[owner].dying && strings.Contains(now[owner].finalizers, metav1.FinalizerDeleteDependents)
 }
 
-// depending adds the objects that have an edge of some sort, and those that depend on them.
+// depending adds the objects with a matching edge, and their dependents.
 func (g *graph) depending(all map[id]bool, sort func(id, edge) bool) {
-	for range g.order { // a path is no longer than that
+	for range g.order { // no path is longer
 		for _, of := range []map[id][]edge{g.objects, g.late} {
 			for o, edges := range of {
 				all[o] = all[o] || slices.ContainsFunc(edges, func(e edge) bool { return all[e.owner] || sort(o, e) })
@@ -465,7 +464,7 @@ func (g *graph) depending(all map[id]bool, sort func(id, edge) bool) {
 	}
 }
 
-// story tells of the graph that a difference is in.
+// story describes the graph of a difference.
 func (b *pair) story(diff string, ops []op) string {
 	for _, g := range b.graphs {
 		if !slices.ContainsFunc(g.order, func(o id) bool { return strings.HasPrefix(diff, fmt.Sprint(o)) }) {
@@ -485,7 +484,7 @@ func (b *pair) story(diff string, ops []op) string {
 	return ""
 }
 
-// fleet is the collectors of ranges and of the cluster, on two processes.
+// fleet is the collectors of ranges and of the cluster, in two processes.
 type fleet struct {
 	random    *rand.Rand
 	processes [2]*process
@@ -494,10 +493,10 @@ type fleet struct {
 	ofCluster *collector
 }
 
-func newFleet(t *testing.T, w *world, seed uint64) *fleet {
+func newFleet(t *testing.T, sb *sandbox, seed uint64) *fleet {
 	f := &fleet{random: rand.New(rand.NewPCG(seed, 0))}
 	for i := range f.processes {
-		f.processes[i] = newProcess(t, w)
+		f.processes[i] = newProcess(t, sb)
 	}
 	f.begin()
 	return f
@@ -505,14 +504,14 @@ func newFleet(t *testing.T, w *world, seed uint64) *fleet {
 
 // begin starts all collectors.
 func (f *fleet) begin() {
-	f.cutAnew()
+	f.recut()
 	f.ofCluster = f.process().ofCluster()
 }
 
 func (f *fleet) process() *process { return f.processes[f.random.IntN(len(f.processes))] }
 
-// cutAnew has the ranges be others, 1 to 4.
-func (f *fleet) cutAnew() {
+// recut replaces the ranges with 1 to 4 new ones.
+func (f *fleet) recut() {
 	ranges, err := shard.EqualRanges(1 << f.random.IntN(3))
 	if err != nil {
 		f.processes[0].Fatal(err)
@@ -530,8 +529,8 @@ func (f *fleet) stop() {
 	f.ofCluster.stop()
 }
 
-// disturb begins to kill, stop, start and move collectors. It goes on until await is called, which
-// returns when all run.
+// disturb kills, stops, starts and moves collectors until await is called, which returns when all
+// run.
 func (f *fleet) disturb() (await func()) {
 	if *calm {
 		return func() {}
@@ -539,7 +538,7 @@ func (f *fleet) disturb() (await func()) {
 	var disturbing sync.WaitGroup
 	disturbing.Go(func() {
 		for range 1 + f.random.IntN(3) {
-			<-time.After(time.Duration(f.random.IntN(150)) * time.Millisecond) // at some moment of what is under way
+			<-time.After(time.Duration(f.random.IntN(150)) * time.Millisecond) // at a random moment of the work
 			f.disturbOnce()
 		}
 	})
@@ -552,30 +551,30 @@ func (f *fleet) disturbOnce() {
 		end = (*collector).kill
 	}
 	switch pick(f.random, 2, 2, 1) {
-	case 0: // a range goes elsewhere
+	case 0: // move a range
 		i := f.random.IntN(len(f.ranges))
 		end(f.ofRange[i])
 		f.ofRange[i] = f.process().ofRange(f.ranges[i])
-	case 1: // the cluster's does
+	case 1: // move the cluster's
 		end(f.ofCluster)
 		f.ofCluster = f.process().ofCluster()
-	case 2: // another plan
+	case 2: // change the plan
 		for _, c := range f.ofRange {
 			end(c)
 		}
-		f.cutAnew()
+		f.recut()
 	}
 }
 
-// ends is when objects were deleted, as versions.
-type ends struct {
+// deletionLog has the versions at which objects were deleted.
+type deletionLog struct {
 	mu       sync.Mutex
 	versions map[id]string
 }
 
-// watch notes deletions in the fleet's world until the test's end.
-func (b *pair) watch() *ends {
-	e := &ends{versions: map[id]string{}}
+// watch records deletions in the fleet's sandbox until the end of the test.
+func (b *pair) watch() *deletionLog {
+	e := &deletionLog{versions: map[id]string{}}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(b.Context()))
 	var watching sync.WaitGroup
 	for _, k := range kinds[:4] {
@@ -611,10 +610,10 @@ func (b *pair) watch() *ends {
 	return e
 }
 
-// judgeOrder wants what depends on an owner that was deleted in the foreground, and blocks it, to
-// go before it. So it is along trees. Where a dependent has several owners upstream may have one of
-// them block nothing, lest there be a circle.
-func (b *pair) judgeOrder(ops []op, before state, deletions *ends) {
+// judgeOrder requires that a dependent that blocks an owner deleted in the foreground is deleted
+// before it. That holds along trees. If a dependent has several owners, upstream may unblock one of
+// them, in case there is a circle.
+func (b *pair) judgeOrder(ops []op, before state, deletions *deletionLog) {
 	deletions.mu.Lock()
 	defer deletions.mu.Unlock()
 	for _, op := range ops {
@@ -633,7 +632,7 @@ func (b *pair) judgeOrder(ops []op, before state, deletions *ends) {
 				if gone && alsoGone {
 					b.tally["order"]++
 					if order, err := resourceversion.CompareResourceVersion(first, last); err != nil || order >= 0 {
-						b.Errorf("%v went at version %s, before %v at %s, which depends on it; %v was deleted in the foreground\n%s", owner, last, o, first, op.id, b.story(fmt.Sprint(o), ops))
+						b.Errorf("%v was deleted at version %s, before its dependent %v at %s; %v was deleted in the foreground\n%s", owner, last, o, first, op.id, b.story(fmt.Sprint(o), ops))
 					}
 				}
 				below = append(below, o)
@@ -642,13 +641,13 @@ func (b *pair) judgeOrder(ops []op, before state, deletions *ends) {
 	}
 }
 
-// branches are the dependents of each owner that have no other one and block it, and all dependents
-// of which have no other one either.
+// branches returns the dependents of each owner that have no other owner, block it, and whose own
+// dependents all have no other owner either.
 func (g *graph) branches(now state) map[id][]id {
 	alone := func(o id, edges []edge) bool {
 		return len(edges) == 1 && edges[0].owner != o && len(strings.Fields(now[o].owners)) == 1
 	}
-	shares := map[id]bool{} // owners of what has several
+	shares := map[id]bool{} // owners of dependents with several owners
 	for o, edges := range g.edges(now) {
 		for _, e := range edges {
 			shares[e.owner] = shares[e.owner] || !alone(o, edges)
@@ -687,18 +686,18 @@ func (g *graph) circle(root id, now state) bool {
 // sees reports whether an object can be owned by another one.
 func sees(dependent, owner id) bool { return owner.space < 0 || owner.space == dependent.space }
 
-// clear leaves no finalizers behind, so that kinds can be removed.
+// clear removes all finalizers, so that kinds can be removed.
 func (b *pair) clear() {
 	ctx := context.WithoutCancel(b.Context())
-	for _, w := range []*world{b.stock, b.fleet} {
+	for _, sb := range []*sandbox{b.stock, b.fleet} {
 		for _, k := range b.kinds() {
-			list, err := w.metadata.Resource(k.gvr).List(ctx, metav1.ListOptions{LabelSelector: label + "=" + w.name})
+			list, err := sb.metadata.Resource(k.gvr).List(ctx, metav1.ListOptions{LabelSelector: label + "=" + sb.name})
 			if err != nil {
 				continue // a kind that was never defined
 			}
 			_ = harness.InParallel(len(list.Items), func(i int) error {
 				m := &list.Items[i]
-				r := w.metadata.Resource(k.gvr).Namespace(m.Namespace)
+				r := sb.metadata.Resource(k.gvr).Namespace(m.Namespace)
 				if len(m.Finalizers) > 0 {
 					_, _ = r.Patch(ctx, m.Name, "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 				}

@@ -1,4 +1,4 @@
-// Package garbage holds the garbage collectors of ranges and of the cluster against upstream's
+// Package garbage compares the garbage collectors of ranges and of the cluster with upstream's
 // collector, on a real API server. It needs the binaries of `make tools`.
 package garbage
 
@@ -15,7 +15,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
-// plane is shared by all tests of the package. Nobody but the tests collects garbage there.
+// plane is shared by all tests of the package. Only the tests collect garbage there.
 var plane *controlplane.ControlPlane
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -36,4 +36,4 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-var patience = flag.Duration("patience", 2*time.Minute, "how long to wait for what takes seconds on an idle machine")
+var patience = flag.Duration("patience", 2*time.Minute, "limit of steps that take seconds on an idle machine")

@@ -29,20 +29,20 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// The tests of this file have in words of their own what upstream's integration tests of the
-// garbage collector want (test/integration/garbagecollector), and what happens to a collector from
-// outside. Each runs with upstream's collector and with those of ranges and of the cluster.
+// The tests of this file restate what upstream's integration tests of the garbage collector require
+// (test/integration/garbagecollector), and add outside events that a collector must survive. Each
+// runs with upstream's collector and with those of ranges and of the cluster.
 
 const (
 	background = metav1.DeletePropagationBackground
 	foreground = metav1.DeletePropagationForeground
 	orphan     = metav1.DeletePropagationOrphan
 
-	// held is a finalizer of which no collector knows.
+	// held is a finalizer that no collector knows.
 	held = "example.com/held"
 )
 
-// collectors are what collects garbage in a scene.
+// collectors are the garbage collectors of a fixture.
 type collectors struct {
 	all []*collector
 }
@@ -59,14 +59,14 @@ func (c *collectors) kill() {
 	}
 }
 
-// ways are those of collecting garbage, by name.
-var ways = map[string]func(s *scene) *collectors{
-	"stock": func(s *scene) *collectors { return &collectors{[]*collector{startStock(s.T, s.world)}} },
-	"parts": func(s *scene) *collectors { return s.inParts(2) },
+// ways are the ways to collect garbage, by name.
+var ways = map[string]func(s *fixture) *collectors{
+	"stock": func(s *fixture) *collectors { return &collectors{[]*collector{startStock(s.T, s.sandbox)}} },
+	"parts": func(s *fixture) *collectors { return s.inParts(2) },
 }
 
-// inParts starts the collectors of so many ranges and of the cluster.
-func (s *scene) inParts(ranges int) *collectors {
+// inParts starts the collectors of this many ranges and of the cluster.
+func (s *fixture) inParts(ranges int) *collectors {
 	s.T.Helper()
 	cut, err := shard.EqualRanges(ranges)
 	if err != nil {
@@ -81,10 +81,10 @@ func (s *scene) inParts(ranges int) *collectors {
 
 // each runs a test once for each way. start may be called several times; what it starts ends with
 // the test.
-func each(t *testing.T, objects map[id][]edge, test func(s *scene, start func() *collectors)) {
+func each(t *testing.T, objects map[id][]edge, test func(s *fixture, start func() *collectors)) {
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t, objects)
+			s := newFixture(t, objects)
 			test(s, func() *collectors {
 				c := way(s)
 				t.Cleanup(c.stop)
@@ -94,8 +94,8 @@ func each(t *testing.T, objects map[id][]edge, test func(s *scene, start func() 
 	}
 }
 
-// finalize gives an object these finalizers and no others.
-func (s *scene) finalize(o id, finalizers ...string) {
+// finalize sets an object's finalizers.
+func (s *fixture) finalize(o id, finalizers ...string) {
 	s.T.Helper()
 	resource, name := s.resource(o)
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
@@ -107,27 +107,28 @@ func (s *scene) finalize(o id, finalizers ...string) {
 	}
 }
 
-// are waits until there is this, and wants it to stay so while the collectors deal with something
-// else.
-func (s *scene) are(want state) {
+// are waits until the state is this, and requires that it stays so while the collectors handle
+// something else.
+func (s *fixture) are(want state) {
 	s.T.Helper()
-	harness.Eventually(s.T, *patience, fmt.Sprintf("there is %+v", want), func(context.Context) error {
+	harness.Eventually(s.T, *patience, fmt.Sprintf("the state is %+v", want), func(context.Context) error {
 		if now := s.there(); !maps.Equal(now, want) {
-			return fmt.Errorf("there is %+v", now)
+			return fmt.Errorf("the state is %+v", now)
 		}
 		return nil
 	})
 	s.busy()
 	if now := s.there(); !maps.Equal(now, want) {
-		s.T.Errorf("later there is %+v, want %+v", now, want)
+		s.T.Errorf("the later state is %+v, want %+v", now, want)
 	}
 }
 
-// distinct tells apart what busy makes.
+// distinct makes the names that busy uses unique.
 var distinct atomic.Int32
 
-// busy has something be collected in each namespace, and outside of them, and waits for that.
-func (s *scene) busy() {
+// busy makes the collectors delete something in each namespace, and outside of them, and waits for
+// that.
+func (s *fixture) busy() {
 	s.T.Helper()
 	var made []id
 	for space := range s.spaces {
@@ -149,14 +150,14 @@ func (s *scene) busy() {
 		now := s.there()
 		for _, o := range made {
 			if _, there := now[o]; there {
-				return fmt.Errorf("%v is there", o)
+				return fmt.Errorf("%v exists", o)
 			}
 		}
 		return nil
 	})
 }
 
-// named returns the id of an object of a kind; space is of no account for a cluster-scoped one.
+// named returns the id of an object of a kind. It ignores space for a cluster-scoped kind.
 func named(kind kind, space int, name string) id {
 	if !kind.namespaced {
 		space = -1
@@ -164,8 +165,8 @@ func named(kind kind, space int, name string) id {
 	return id{kind.name, space, name}
 }
 
-// TestBackground: what has lost all owners goes, what has one left keeps that alone, whatever the
-// scopes.
+// TestBackground checks that an object that has lost all owners is deleted, and that one with a
+// remaining owner keeps only that reference, whatever the scopes.
 func TestBackground(t *testing.T) {
 	k2, n2 := named(clusterRole, 0, "k2"), named(configMap, 0, "n2")
 	cm := func(name string) id { return named(configMap, 0, name) }
@@ -177,7 +178,7 @@ func TestBackground(t *testing.T) {
 		cm("k-n"): blocking(k, n), th("k-n"): blocking(k, n), th("k-n2"): blocking(k, n2), cm("k2-n"): blocking(k2, n),
 		named(globe, 0, "k"): blocking(k), named(globe, 0, "k-k2"): blocking(k, k2), th("under-globe"): blocking(named(globe, 0, "k")),
 		cm("never"): {{owner: k, fault: never}}, th("never"): {{owner: n, fault: never}},
-	}, func(s *scene, start func() *collectors) {
+	}, func(s *fixture, start func() *collectors) {
 		start()
 		s.busy()
 		s.drop(k, background)
@@ -191,8 +192,8 @@ func TestBackground(t *testing.T) {
 	})
 }
 
-// TestPolicies: which of the finalizer that an owner was made with and the options of its deletion
-// counts.
+// TestPolicies checks which counts: the finalizer that an owner was created with, or the options of
+// its deletion.
 func TestPolicies(t *testing.T) {
 	policies := map[string]struct {
 		finalizer string
@@ -224,7 +225,7 @@ func TestPolicies(t *testing.T) {
 			}
 		}
 	}
-	each(t, objects, func(s *scene, start func() *collectors) {
+	each(t, objects, func(s *fixture, start func() *collectors) {
 		start()
 		s.busy() // Upstream orphans the dependents that it has seen.
 		for owner, name := range owners {
@@ -241,7 +242,7 @@ func TestPolicies(t *testing.T) {
 	})
 }
 
-// TestForeground: an owner waits for what blocks it, and for nothing else.
+// TestForeground checks that an owner waits for the dependents that block it, and for nothing else.
 func TestForeground(t *testing.T) {
 	objects, before, after := map[id][]edge{}, state{}, state{}
 	var dropped, holding []id
@@ -262,7 +263,7 @@ func TestForeground(t *testing.T) {
 		before[dependent("waits")] = object{dying: true, finalizers: held, owners: of.name + "/owner-waits"}
 		before[at("waits")] = object{dying: true, finalizers: metav1.FinalizerDeleteDependents}
 	}
-	each(t, objects, func(s *scene, start func() *collectors) {
+	each(t, objects, func(s *fixture, start func() *collectors) {
 		for _, o := range holding {
 			s.finalize(o, held)
 		}
@@ -279,8 +280,8 @@ func TestForeground(t *testing.T) {
 	})
 }
 
-// TestFinalizersBeforeForeground: an object that was made with a finalizer of the garbage
-// collector, and has dependents, is still deleted in the foreground when its owner is, and orphans
+// TestFinalizersBeforeForeground checks that an object created with a finalizer of the garbage
+// collector, and with dependents, is still deleted in the foreground with its owner, and orphans
 // nothing.
 func TestFinalizersBeforeForeground(t *testing.T) {
 	objects := map[id][]edge{}
@@ -294,7 +295,7 @@ func TestFinalizersBeforeForeground(t *testing.T) {
 			owners, order = append(owners, owner), append(order, last, middle, owner)
 		}
 	}
-	each(t, objects, func(s *scene, start func() *collectors) {
+	each(t, objects, func(s *fixture, start func() *collectors) {
 		for o, f := range finalizers {
 			s.finalize(o, f)
 		}
@@ -310,8 +311,8 @@ func TestFinalizersBeforeForeground(t *testing.T) {
 	})
 }
 
-// TestDeletedTwice: what somebody else holds is deleted in the foreground again, and loses that
-// finalizer again.
+// TestDeletedTwice checks that an object that somebody else holds is deleted in the foreground
+// again, and loses that finalizer again.
 func TestDeletedTwice(t *testing.T) {
 	objects, want := map[id][]edge{k: nil}, state{k: {}}
 	for _, of := range kinds[:4] {
@@ -320,7 +321,7 @@ func TestDeletedTwice(t *testing.T) {
 	}
 	objects[named(thing, 1, "twice")] = blocking(k) // In both parts.
 	want[named(thing, 1, "twice")] = object{dying: true, finalizers: held, owners: "ClusterRole/k"}
-	each(t, objects, func(s *scene, start func() *collectors) {
+	each(t, objects, func(s *fixture, start func() *collectors) {
 		start()
 		for o := range want {
 			if o != k {
@@ -344,10 +345,10 @@ func TestDeletedTwice(t *testing.T) {
 	})
 }
 
-// TestReferencesThatLeadNowhere has some to a kind that there is not, to an object in another
-// namespace by its own name or another one. What names only absent owners goes, what names a kind
-// that nobody knows stays, and nothing that depends on the object of that UID is touched. So it is
-// with what was there before, and with what comes later.
+// TestReferencesThatLeadNowhere has references to a kind that does not exist, and to an object in
+// another namespace by its own name or another one. An object that names only absent owners is
+// deleted. One that names an unknown kind stays, and so do all dependents of the object with that
+// UID. This holds for existing and for later objects.
 func TestReferencesThatLeadNowhere(t *testing.T) {
 	objects, want := map[id][]edge{n: nil, k: nil}, state{n: {}, k: {}}
 	for i := range 4 {
@@ -377,7 +378,7 @@ func TestReferencesThatLeadNowhere(t *testing.T) {
 	}
 	maps.Copy(objects, invalid("before"))
 	later := invalid("later")
-	each(t, objects, func(s *scene, start func() *collectors) {
+	each(t, objects, func(s *fixture, start func() *collectors) {
 		start()
 		first := maps.Clone(want)
 		maps.DeleteFunc(first, func(o id, _ object) bool { return strings.HasPrefix(o.name, "later") })
@@ -389,18 +390,18 @@ func TestReferencesThatLeadNowhere(t *testing.T) {
 	})
 }
 
-// TestOwnersThatAreSeenLate: collectors ask for an owner that they do not know yet, and delete
-// nothing because of late events.
+// TestOwnersThatAreSeenLate checks that collectors look up an owner that they do not know yet, and
+// delete nothing because of late events.
 func TestOwnersThatAreSeenLate(t *testing.T) {
 	x, y := named(thing, 0, "of-k"), named(configMap, 1, "of-k")
 	gone := named(configMap, 2, "of-nobody")
-	each(t, map[id][]edge{k: nil, x: blocking(k), y: blocking(k), gone: {{owner: k, fault: never}}}, func(s *scene, start func() *collectors) {
+	each(t, map[id][]edge{k: nil, x: blocking(k), y: blocking(k), gone: {{owner: k, fault: never}}}, func(s *fixture, start func() *collectors) {
 		release := s.withhold(clusterRole.gvr)
 		start()
 		want := state{k: {}, x: {owners: "ClusterRole/k"}, y: {owners: "ClusterRole/k"}}
-		harness.Eventually(s.T, *patience, "what has no owner goes", func(context.Context) error {
+		harness.Eventually(s.T, *patience, "objects without owners are deleted", func(context.Context) error {
 			if now := s.there(); !maps.Equal(now, want) {
-				return fmt.Errorf("there is %+v", now)
+				return fmt.Errorf("the state is %+v", now)
 			}
 			return nil
 		})
@@ -411,9 +412,9 @@ func TestOwnersThatAreSeenLate(t *testing.T) {
 	})
 }
 
-// withhold has no watch of a resource be answered for collectors that start after it, until release
-// is called.
-func (s *scene) withhold(gvr schema.GroupVersionResource) (release func()) {
+// withhold blocks watches of a resource, for collectors that start after it, until release is
+// called.
+func (s *fixture) withhold(gvr schema.GroupVersionResource) (release func()) {
 	s.T.Helper()
 	released := make(chan struct{})
 	config := rest.CopyConfig(s.config)
@@ -437,14 +438,14 @@ func (s *scene) withhold(gvr schema.GroupVersionResource) (release func()) {
 	if s.metadata, err = metadata.NewForConfig(config); err != nil {
 		s.T.Fatal(err)
 	}
-	s.process = newProcess(s.T, s.world)
+	s.process = newProcess(s.T, s.sandbox)
 	return sync.OnceFunc(func() { close(released) })
 }
 
-// TestKindsComeAndGo has two kinds be defined and removed twice while the same collectors run: the
-// objects of a kind that goes have gone for what depends on them, the second time as well.
+// TestKindsComeAndGo defines and removes two kinds twice while the same collectors run. Objects of
+// a removed kind count as absent for their dependents, the second time as well.
 func TestKindsComeAndGo(t *testing.T) {
-	each(t, map[id][]edge{k: nil}, func(s *scene, start func() *collectors) {
+	each(t, map[id][]edge{k: nil}, func(s *fixture, start func() *collectors) {
 		start()
 		for round := range 2 {
 			s.define(s.T, lateThing)
@@ -457,7 +458,7 @@ func TestKindsComeAndGo(t *testing.T) {
 			}); err != nil {
 				s.T.Fatal(err)
 			}
-			// Both kinds are heard of once these have gone.
+			// The collectors know both kinds once these are deleted.
 			s.are(state{k: {}, g: {}, late: {owners: "ClusterRole/k"}, x: {owners: "LateGlobe/" + g.name}, y: {owners: "LateThing/" + late.name}})
 			s.undefine(s.T, lateGlobe)
 			s.undefine(s.T, lateThing)
@@ -466,10 +467,10 @@ func TestKindsComeAndGo(t *testing.T) {
 	})
 }
 
-// TestKindThatCannotBeRead: a kind whose objects the API server cannot convert holds nothing up but
-// itself.
+// TestKindThatCannotBeRead checks that a kind whose objects the API server cannot convert delays
+// only itself.
 func TestKindThatCannotBeRead(t *testing.T) {
-	each(t, map[id][]edge{k: nil, n: nil, x: blocking(k), y: blocking(n)}, func(s *scene, start func() *collectors) {
+	each(t, map[id][]edge{k: nil, n: nil, x: blocking(k), y: blocking(n)}, func(s *fixture, start func() *collectors) {
 		old := lateThing
 		old.gvr.Version = "v1beta1"
 		s.undefine(s.T, lateThing)
@@ -509,21 +510,21 @@ func TestKindThatCannotBeRead(t *testing.T) {
 		start()
 		s.drop(k, background)
 		s.drop(n, foreground)
-		harness.Eventually(s.T, *patience, "all else goes", func(ctx context.Context) error {
+		harness.Eventually(s.T, *patience, "all other garbage is deleted", func(ctx context.Context) error {
 			now, err := s.state(ctx, kinds[:4])
 			if err != nil || len(now) > 0 {
-				return fmt.Errorf("there is %+v (%v)", now, err)
+				return fmt.Errorf("the state is %+v (%v)", now, err)
 			}
 			return nil
 		})
 	})
 }
 
-// TestDiscoveryThatFails: a collector goes on with the kinds of a group whose API server does not
-// answer.
+// TestDiscoveryThatFails checks that a collector keeps handling the kinds of a group whose API
+// server does not answer.
 func TestDiscoveryThatFails(t *testing.T) {
 	g := named(globe, 0, "g")
-	each(t, map[id][]edge{k: nil, g: blocking(k), x: blocking(g), y: blocking(x), n: nil, named(thing, 0, "of-n"): blocking(n)}, func(s *scene, start func() *collectors) {
+	each(t, map[id][]edge{k: nil, g: blocking(k), x: blocking(g), y: blocking(x), n: nil, named(thing, 0, "of-n"): blocking(n)}, func(s *fixture, start func() *collectors) {
 		c := start()
 		s.busy()
 		s.away.set.Store(true)
@@ -540,9 +541,9 @@ func TestDiscoveryThatFails(t *testing.T) {
 	})
 }
 
-// TestNamespaceGoesMeanwhile has upstream's namespace controller delete a namespace while owners of
-// both scopes wait for what is in it: all of it goes, and no owner waits for ever. What is
-// elsewhere goes, stays, or is orphaned as it would be.
+// TestNamespaceGoesMeanwhile makes upstream's namespace controller delete a namespace while owners
+// of both scopes wait for its content. All of it is deleted, and no owner waits for ever. Objects
+// elsewhere are deleted, stay, or are orphaned as usual.
 func TestNamespaceGoesMeanwhile(t *testing.T) {
 	last := named(thing, 0, "last")
 	g, elsewhere := named(globe, 0, "g"), named(configMap, 1, "elsewhere")
@@ -550,16 +551,16 @@ func TestNamespaceGoesMeanwhile(t *testing.T) {
 	each(t, map[id][]edge{
 		k: nil, g: nil, k2: nil, n: nil, x: blocking(k), y: blocking(x), last: blocking(y, n), named(thing, 0, "of-g"): blocking(g), elsewhere: blocking(g),
 		named(configMap, 0, "shared"): blocking(k2, n), kept: blocking(k2), named(configMap, 2, "of-k"): blocking(k),
-	}, func(s *scene, start func() *collectors) {
+	}, func(s *fixture, start func() *collectors) {
 		s.finalize(last, held)
 		start()
 		s.busy()
 		defer s.namespaceController()()
 		s.drop(k, foreground)
 		s.drop(n, foreground)
-		harness.Eventually(s.T, *patience, "it comes to what is held", func(context.Context) error {
+		harness.Eventually(s.T, *patience, "only held objects are left", func(context.Context) error {
 			if now := s.there(); !now[last].dying {
-				return fmt.Errorf("there is %+v", now)
+				return fmt.Errorf("the state is %+v", now)
 			}
 			return nil
 		})
@@ -569,22 +570,22 @@ func TestNamespaceGoesMeanwhile(t *testing.T) {
 		}
 		s.drop(g, orphan)
 		s.drop(k2, background)
-		harness.Eventually(s.T, *patience, "nothing else is left in the namespace, and elsewhere what stays", func(context.Context) error {
+		harness.Eventually(s.T, *patience, "the namespace has only held objects, and elsewhere the right ones are left", func(context.Context) error {
 			now := s.there()
 			if _, there := now[kept]; there || now[elsewhere] != (object{}) || !now[last].dying {
-				return fmt.Errorf("there is %+v", now)
+				return fmt.Errorf("the state is %+v", now)
 			}
 			for o := range now {
 				if o.space == 0 && o != last && !now[o].dying {
-					return fmt.Errorf("%v is there and not being deleted: %+v", o, now)
+					return fmt.Errorf("%v exists and is not being deleted: %+v", o, now)
 				}
 			}
 			return nil
 		})
 		s.finalize(last)
-		harness.Eventually(s.T, *patience, "the namespace goes", func(ctx context.Context) error {
+		harness.Eventually(s.T, *patience, "the namespace is deleted", func(ctx context.Context) error {
 			if _, err := s.client.CoreV1().Namespaces().Get(ctx, s.spaces[0], metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("it is there (%v): %+v", err, s.there())
+				return fmt.Errorf("it still exists (%v): %+v", err, s.there())
 			}
 			return nil
 		})
@@ -592,8 +593,8 @@ func TestNamespaceGoesMeanwhile(t *testing.T) {
 	})
 }
 
-// namespaceController starts upstream's.
-func (s *scene) namespaceController() (stop func()) {
+// namespaceController starts upstream's namespace controller.
+func (s *fixture) namespaceController() (stop func()) {
 	s.T.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.T.Context()))
 	all := informers.NewSharedInformerFactory(s.client, 0)
@@ -604,10 +605,11 @@ func (s *scene) namespaceController() (stop func()) {
 	return func() { cancel(); running.Wait(); all.Shutdown() }
 }
 
-// handoffs are from one way of collecting to the same and to the other, planned and not.
-func handoffs(t *testing.T, objects map[id][]edge, test func(s *scene, from func() *collectors, end func(*collectors), to func() *collectors)) {
+// handoffs runs handoffs from each way of collecting to the same and to the other, planned and
+// unplanned.
+func handoffs(t *testing.T, objects map[id][]edge, test func(s *fixture, from func() *collectors, end func(*collectors), to func() *collectors)) {
 	ends := map[string]func(*collectors){"stop": (*collectors).stop, "kill": (*collectors).kill}
-	next := map[string]func(s *scene) *collectors{"stock": ways["stock"], "parts": func(s *scene) *collectors { return s.inParts(4) }}
+	next := map[string]func(s *fixture) *collectors{"stock": ways["stock"], "parts": func(s *fixture) *collectors { return s.inParts(4) }}
 	for from := range ways {
 		for to := range next {
 			for end := range ends {
@@ -615,8 +617,8 @@ func handoffs(t *testing.T, objects map[id][]edge, test func(s *scene, from func
 					continue // upstream's own affair
 				}
 				t.Run(fmt.Sprintf("%s-%s-%s", from, end, to), func(t *testing.T) {
-					s := newScene(t, objects)
-					begin := func(way func(*scene) *collectors) func() *collectors {
+					s := newFixture(t, objects)
+					begin := func(way func(*fixture) *collectors) func() *collectors {
 						return func() *collectors { c := way(s); t.Cleanup(c.stop); return c }
 					}
 					test(s, begin(ways[from]), ends[end], begin(next[to]))
@@ -626,11 +628,11 @@ func handoffs(t *testing.T, objects map[id][]edge, test func(s *scene, from func
 	}
 }
 
-// TestHandoffInForeground has the collectors end in the middle of a deletion in the foreground, and
-// others begin: they know what waits for what, and finish it in order.
+// TestHandoffInForeground ends the collectors in the middle of a deletion in the foreground, and
+// starts others. They know what waits for what, and finish it in order.
 func TestHandoffInForeground(t *testing.T) {
 	other := named(configMap, 3, "other")
-	handoffs(t, map[id][]edge{k: nil, x: blocking(k), y: blocking(x), other: blocking(k)}, func(s *scene, from func() *collectors, end func(*collectors), to func() *collectors) {
+	handoffs(t, map[id][]edge{k: nil, x: blocking(k), y: blocking(x), other: blocking(k)}, func(s *fixture, from func() *collectors, end func(*collectors), to func() *collectors) {
 		s.finalize(y, held)
 		first := from()
 		s.busy()
@@ -642,7 +644,7 @@ func TestHandoffInForeground(t *testing.T) {
 		}
 		harness.Eventually(s.T, *patience, "it waits", func(context.Context) error {
 			if now := s.there(); !maps.Equal(now, waiting) {
-				return fmt.Errorf("there is %+v", now)
+				return fmt.Errorf("the state is %+v", now)
 			}
 			return nil
 		})
@@ -655,11 +657,11 @@ func TestHandoffInForeground(t *testing.T) {
 	})
 }
 
-// TestHandoffBeforeForeground has owners of both scopes be deleted in the foreground while nobody
-// collects.
+// TestHandoffBeforeForeground deletes owners of both scopes in the foreground while no collector
+// runs.
 func TestHandoffBeforeForeground(t *testing.T) {
 	z := named(thing, 0, "z")
-	handoffs(t, map[id][]edge{k: nil, x: blocking(k), y: blocking(x), n: nil, z: blocking(n)}, func(s *scene, from func() *collectors, end func(*collectors), to func() *collectors) {
+	handoffs(t, map[id][]edge{k: nil, x: blocking(k), y: blocking(x), n: nil, z: blocking(n)}, func(s *fixture, from func() *collectors, end func(*collectors), to func() *collectors) {
 		first := from()
 		s.busy()
 		end(first)
@@ -672,8 +674,8 @@ func TestHandoffBeforeForeground(t *testing.T) {
 	})
 }
 
-// TestHandoffInOrphaning has the collectors end when some dependents of an owner have been
-// orphaned, and others begin: they orphan the rest before the owner goes.
+// TestHandoffInOrphaning ends the collectors when some dependents of an owner have been orphaned,
+// and starts others. They orphan the rest before the owner is deleted.
 func TestHandoffInOrphaning(t *testing.T) {
 	objects, want := map[id][]edge{k: nil, n: nil}, state{}
 	for i := range 8 {
@@ -681,7 +683,7 @@ func TestHandoffInOrphaning(t *testing.T) {
 		objects[named(of, i%4, fmt.Sprint("of-k-", i))], want[named(of, i%4, fmt.Sprint("of-k-", i))] = blocking(k), object{}
 		objects[named(of, 0, fmt.Sprint("of-n-", i))], want[named(of, 0, fmt.Sprint("of-n-", i))] = blocking(n), object{}
 	}
-	handoffs(t, objects, func(s *scene, from func() *collectors, end func(*collectors), to func() *collectors) {
+	handoffs(t, objects, func(s *fixture, from func() *collectors, end func(*collectors), to func() *collectors) {
 		var patches atomic.Int32
 		before := s.config
 		config := rest.CopyConfig(before)

@@ -21,7 +21,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 )
 
-// seen are the namespaces that were reconciled, by shard.
+// seen records the reconciled namespaces by shard.
 type seen struct {
 	mu sync.Mutex
 	in map[string][]string
@@ -44,7 +44,7 @@ func (s *seen) of(shard string) []string {
 	return slices.Clone(s.in[shard])
 }
 
-// reconciles sets up a controller of ConfigMaps labelled as ours that notes what it is called for.
+// reconciles sets up a controller of labelled ConfigMaps that records its calls.
 func (s *seen) reconciles(shard *flotilla.Shard, mgr ctrlmanager.Manager) error {
 	return builder.ControllerManagedBy(mgr).Named("configmap").For(&corev1.ConfigMap{}).Complete(
 		reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
@@ -55,7 +55,7 @@ func (s *seen) reconciles(shard *flotilla.Shard, mgr ctrlmanager.Manager) error 
 		}))
 }
 
-// listNamespaces returns where the cached client finds objects of ours.
+// listNamespaces returns the namespaces in which the cached client finds labelled objects.
 func listNamespaces(t *testing.T, c ctrlclient.Reader, list ctrlclient.ObjectList, of func() []metav1.Object) []string {
 	t.Helper()
 	if err := c.List(t.Context(), list, ctrlclient.HasLabels{label}); err != nil {
@@ -99,7 +99,7 @@ func TestCacheHoldsItsRange(t *testing.T) {
 			c := s.mgr.GetClient()
 			typed := &corev1.ConfigMapList{}
 			requireSame(t, "ConfigMaps", listNamespaces(t, c, typed, func() []metav1.Object { return pointers(typed.Items) }), want)
-			// Of a kind that nobody watches: its informer begins here.
+			// A kind that nobody watches yet: its informer starts here.
 			late := &corev1.SecretList{}
 			requireSame(t, "Secrets", listNamespaces(t, c, late, func() []metav1.Object { return pointers(late.Items) }), want)
 			meta := &metav1.PartialObjectMetadataList{}
@@ -120,19 +120,18 @@ func TestCacheHoldsItsRange(t *testing.T) {
 			requireSame(t, "Namespaces", names, want)
 			var classes schedulingv1.PriorityClassList
 			if err := c.List(t.Context(), &classes); err != nil || len(classes.Items) < 2 {
-				t.Errorf("of cluster-scoped objects there are %d, %v; want all", len(classes.Items), err)
+				t.Errorf("there are %d cluster-scoped objects, %v; want all", len(classes.Items), err)
 			}
 			requireForeignIsRead(t, s)
 		})
 	}
-	// All of each shard, though the handlers were added before it was owned.
+	// All of each shard's, although the handlers were added before it was owned.
 	for name, s := range all {
 		requireEventuallySame(t, &reconciled, name, owned(s.Shard))
 	}
 }
 
-// requireForeignIsRead holds that objects outside the range are found, and only those that there
-// are.
+// requireForeignIsRead checks that existing objects outside the range are found, and no others.
 func requireForeignIsRead(t *testing.T, s shardOf) {
 	t.Helper()
 	c, other := s.mgr.GetClient(), foreign(s.Shard)
@@ -141,7 +140,7 @@ func requireForeignIsRead(t *testing.T, s shardOf) {
 		t.Errorf("a ConfigMap outside the range: %v", err)
 	}
 	if err := c.Get(t.Context(), ctrlclient.ObjectKey{Namespace: other, Name: "none"}, &m); !apierrors.IsNotFound(err) {
-		t.Errorf("one that there is not, outside the range: %v", err)
+		t.Errorf("a missing ConfigMap outside the range: %v", err)
 	}
 	var space corev1.Namespace
 	if err := c.Get(t.Context(), ctrlclient.ObjectKey{Name: other}, &space); err != nil {
@@ -158,8 +157,8 @@ func requireForeignIsRead(t *testing.T, s shardOf) {
 	}
 }
 
-// TestHandlersOfMetadataAreToldTheKind has a controller watch metadata only: its map function goes
-// by the kind.
+// TestHandlersOfMetadataAreToldTheKind has a controller that watches metadata only, whose map
+// function depends on the kind.
 func TestHandlersOfMetadataAreToldTheKind(t *testing.T) {
 	t.Parallel()
 	var managers shards

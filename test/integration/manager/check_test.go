@@ -27,7 +27,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// clients are a controller's, in either style.
+// clients are a controller's clients, of either library.
 type clients interface {
 	get(ctx context.Context, namespace, name string) error
 	create(ctx context.Context, namespace, name string) error
@@ -42,7 +42,7 @@ func configMap(namespace, name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
-// clientGo are the clients of a controller on client-go.
+// clientGo are the clients of a controller that uses client-go.
 type clientGo struct{ kubernetes.Interface }
 
 func (c clientGo) get(ctx context.Context, namespace, name string) error {
@@ -65,7 +65,7 @@ func (c clientGo) nodes(ctx context.Context) error {
 	return err
 }
 
-// runtimes are the clients of a controller on controller-runtime.
+// runtimes are the clients of a controller that uses controller-runtime.
 type runtimes struct{ ctrlmanager.Manager }
 
 func (c runtimes) get(ctx context.Context, namespace, name string) error {
@@ -84,14 +84,14 @@ func (c runtimes) nodes(ctx context.Context) error {
 	return c.GetAPIReader().List(ctx, &corev1.NodeList{})
 }
 
-// tally counts the namespaces that have been dealt with.
+// tally counts the namespaces that have been handled.
 type tally struct {
 	mu      sync.Mutex
 	done    map[string]bool
 	changed chan struct{}
 }
 
-// once calls do, the first time for a namespace, and remembers that it has succeeded.
+// once calls do, the first time for a namespace, and records its success.
 func (y *tally) once(namespace string, do func() error) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -141,7 +141,7 @@ func onClientGo(y *tally, do act, more ...func(kubernetes.Interface)) flotilla.B
 	}
 }
 
-// onControllerRuntime is the same on controller-runtime.
+// onControllerRuntime is the same with controller-runtime.
 func onControllerRuntime(y *tally, do act) flotilla.Build {
 	return manager.Build(clientscheme.Scheme, func(mgr ctrlmanager.Manager) error {
 		return builder.ControllerManagedBy(mgr).Named("check").For(&corev1.ConfigMap{}).Complete(
@@ -154,7 +154,7 @@ func onControllerRuntime(y *tally, do act) flotilla.Build {
 	})
 }
 
-// checkOf checks a fleet of one controller until it has dealt with all teams.
+// checkOf checks a fleet of one controller until it has handled all teams.
 func checkOf(t *testing.T, build flotilla.Build, y *tally) *flotilla.Report {
 	t.Helper()
 	f, err := flotilla.New(plane.AdminConfig(), flotilla.Options{Fleet: "check", Namespace: metav1.NamespaceDefault, Member: "one"})
@@ -178,15 +178,15 @@ func checkOf(t *testing.T, build flotilla.Build, y *tally) *flotilla.Report {
 	return report
 }
 
-// TestCheck has controllers in either style do what a controller of a fleet may do and what it may
-// not, on a real API server.
+// TestCheck has controllers of either library do what a controller of a fleet may do and what it
+// may not, on a real API server.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	halves, err := shard.EqualRanges(2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What lies in the other half than the first team.
+	// An object in the half without the first team.
 	foreign := 0
 	for i := range teams {
 		if halves[0].ContainsNamespace(team(0)) != halves[0].ContainsNamespace(team(i)) {
@@ -245,10 +245,10 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// errIdle is of an act that does nothing for a namespace.
+// errIdle is returned by an act that does nothing for a namespace.
 var errIdle = errors.New("nothing to do")
 
-// requireFindings holds that a report has these findings, made by the test, and no others.
+// requireFindings requires that a report has exactly these findings, caused by the test.
 func requireFindings(t *testing.T, r *flotilla.Report, want, idle []string) {
 	t.Helper()
 	var found, at []string
@@ -270,8 +270,8 @@ func requireFindings(t *testing.T, r *flotilla.Report, want, idle []string) {
 	}
 }
 
-// TestCheckFindsInformersOfAControllersOwn has a controller on client-go that makes its informers
-// by itself.
+// TestCheckFindsInformersOfAControllersOwn has a controller on client-go that creates its own
+// informers.
 func TestCheckFindsInformersOfAControllersOwn(t *testing.T) {
 	t.Parallel()
 	y := &tally{done: map[string]bool{}, changed: make(chan struct{})}

@@ -26,8 +26,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// leaderLock is a Lease that somebody else holds: a fleet that waits for it builds and warms, and
-// owns nothing.
+// leaderLock creates a Lease that somebody else holds. A fleet that waits for it builds and warms,
+// and owns nothing.
 func leaderLock(t *testing.T) (name string, open func()) {
 	t.Helper()
 	leases := client.CoordinationV1().Leases(metav1.NamespaceDefault)
@@ -51,7 +51,7 @@ func leaderLock(t *testing.T) (name string, open func()) {
 	}
 }
 
-// spied tells when each shard has been warmed up.
+// spied reports when each shard has been warmed up.
 type spied struct {
 	flotilla.Runnable
 	warm chan<- struct{}
@@ -128,7 +128,7 @@ func TestNothingHappensBeforeTheClaim(t *testing.T) {
 
 	open()
 	awaitReady(t, f)
-	for name, s := range managers.get() { // which may have been built again meanwhile
+	for name, s := range managers.get() { // which may have been rebuilt in the meantime
 		<-s.mgr.Elected()
 		want := append(owned(s.Shard), "pushed")
 		slices.Sort(want)
@@ -148,8 +148,8 @@ type always func(context.Context) error
 func (a always) Start(ctx context.Context) error { return a(ctx) }
 func (a always) NeedLeaderElection() bool        { return false }
 
-// requireWarmAndFenced holds of a shard that is not owned that its cache is full and goes on with
-// what happens, and that nothing can be written.
+// requireWarmAndFenced requires that the cache of an unowned shard is full and kept current, and
+// that nothing can be written.
 func requireWarmAndFenced(t *testing.T, s shardOf) {
 	t.Helper()
 	c, mine := s.mgr.GetClient(), owned(s.Shard)[0]
@@ -158,7 +158,7 @@ func requireWarmAndFenced(t *testing.T, s shardOf) {
 		t.Errorf("%s says that it is elected", s.Shard)
 	default:
 	}
-	// Before anybody reads: what is watched is there by itself.
+	// Before anybody reads: watched kinds are cached without a read.
 	if n := s.Informers().Objects()[corev1.SchemeGroupVersion.WithResource("configmaps")]; n < len(owned(s.Shard)) {
 		t.Errorf("the informers of %s hold %d ConfigMaps, want %d or more", s.Shard, n, len(owned(s.Shard)))
 	}
@@ -179,8 +179,8 @@ func requireWarmAndFenced(t *testing.T, s shardOf) {
 	})
 }
 
-// TestTheEndIsAwaited holds that a member gives a shard up, and returns, only once its reconcilers
-// have.
+// TestTheEndIsAwaited checks that a member releases a shard, and returns, only once its reconcilers
+// have returned.
 func TestTheEndIsAwaited(t *testing.T) {
 	t.Parallel()
 	began, goOn := make(chan struct{}, teams), make(chan struct{})
@@ -208,7 +208,7 @@ func TestTheEndIsAwaited(t *testing.T) {
 	select {
 	case err := <-ended:
 		t.Errorf("the fleet has ended with %v while a reconciler works", err)
-	case <-time.After(time.Second): // what must not happen has no condition to wait for
+	case <-time.After(time.Second): // there is no condition to wait for if nothing may happen
 	}
 	close(goOn)
 	if err := <-ended; err != nil {

@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	// ranges are so many, and teams so much more, that each range has some.
+	// There are enough teams that each range has some.
 	ranges = 4
 	teams  = 32
 	label  = "flotilla.test/team"
@@ -64,11 +64,11 @@ func runTests(m *testing.M) (status int) {
 	return m.Run()
 }
 
-// team returns the name of a namespace. What differs comes first: the hash that ranges are cut by
-// leaves names together that differ at their ends.
+// team returns the name of a namespace. The varying part comes first, because the hash hardly
+// separates names that differ only at the end.
 func team(i int) string { return fmt.Sprintf("%02d-in-all-the-teams", i) }
 
-// populate makes a namespace for each team, with a ConfigMap and a Secret.
+// populate creates a namespace for each team, with a ConfigMap and a Secret.
 func populate(ctx context.Context) error {
 	return harness.InParallel(teams, func(i int) error {
 		meta := metav1.ObjectMeta{Name: "a", Namespace: team(i), Labels: map[string]string{label: "x"}}
@@ -113,7 +113,7 @@ func (s *shards) get() map[string]shardOf {
 	return all
 }
 
-// build is manager.Build that keeps the Managers, and passes what it makes through each of wrap.
+// build is manager.Build that records the Managers, and applies each of wrap to the result.
 func (s *shards) build(
 	setup func(*flotilla.Shard, ctrlmanager.Manager) error, wrap ...func(flotilla.Runnable) flotilla.Runnable,
 ) flotilla.Build {
@@ -131,12 +131,13 @@ func (s *shards) build(
 	}
 }
 
-// begin runs a fleet of one member. What it returns ends it and returns its error.
+// begin runs a fleet of one member. It returns a function that stops the fleet and returns its
+// error.
 func begin(t *testing.T, config *rest.Config, add func(*flotilla.Fleet), change ...func(*flotilla.Options)) (*flotilla.Fleet, func() error) {
 	t.Helper()
 	options := flotilla.Options{
 		Fleet: fleetName(t), Namespace: metav1.NamespaceDefault, Member: "one", Ranges: ranges, RebalanceDelay: flotilla.Never,
-		Exit: func(reason string) { t.Errorf("the process would have been ended: %s", reason) },
+		Exit: func(reason string) { t.Errorf("the fleet would have ended the process: %s", reason) },
 	}
 	for _, c := range change {
 		c(&options)
@@ -171,7 +172,7 @@ func awaitReady(t *testing.T, f *flotilla.Fleet) {
 	harness.Eventually(t, harness.Patience, "the fleet is ready", func(context.Context) error { return f.Ready() })
 }
 
-// owned are the teams that are a shard's.
+// owned returns the teams in the shard.
 func owned(s *flotilla.Shard) []string {
 	var names []string
 	for i := range teams {
@@ -182,7 +183,7 @@ func owned(s *flotilla.Shard) []string {
 	return names
 }
 
-// foreign is a team that is not the shard's.
+// foreign returns a team outside the shard.
 func foreign(s *flotilla.Shard) string {
 	for i := range teams {
 		if !s.Owns(team(i)) {

@@ -25,8 +25,8 @@ import (
 
 const field = "spec.key"
 
-// TestTwoManagersOfAShardDoNotClash has two controllers of the fleet with controllers of the same
-// name and indexes of the same field that mean something else, on ranges and on everything.
+// TestTwoManagersOfAShardDoNotClash runs two controllers of the fleet with the same controller
+// names and with different indexes of the same field, on ranges and on everything.
 func TestTwoManagersOfAShardDoNotClash(t *testing.T) {
 	t.Parallel()
 	managers := map[string]*shards{"first": {}, "second": {}, "third": {}, "fourth": {}}
@@ -58,8 +58,8 @@ func TestTwoManagersOfAShardDoNotClash(t *testing.T) {
 	}
 }
 
-// TestManagersShareARESTMapper holds that the shards of a controller do not discover one by one,
-// and that what they share outlives them. Two fleets, each with a limit of its own, share nothing.
+// TestManagersShareARESTMapper checks that a controller's shards do not discover one by one, and
+// that what they share outlives them. Two fleets, each with its own limit, share nothing.
 func TestManagersShareARESTMapper(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -83,9 +83,9 @@ func TestManagersShareARESTMapper(t *testing.T) {
 	}
 	for mapper, n := range made {
 		if n < ranges {
-			t.Errorf("a mapper is that of %d Managers, want all of its fleet, %d", n, ranges)
+			t.Errorf("a mapper belongs to %d Managers, want all %d of its fleet", n, ranges)
 		}
-		job := schema.GroupKind{Group: "batch", Kind: "Job"} // of which nobody has asked
+		job := schema.GroupKind{Group: "batch", Kind: "Job"} // that nobody has requested
 		if _, err := mapper.RESTMapping(job); err != nil {
 			t.Errorf("after the shards have ended: %v", err)
 		}
@@ -120,7 +120,7 @@ func TestAShardWhoseCachesCannotBeFilledCanEnd(t *testing.T) {
 	filling := make(chan struct{}, 100)
 	_, end := begin(t, config, func(f *flotilla.Fleet) {
 		f.Namespaced("a", managers.build(func(_ *flotilla.Shard, mgr ctrlmanager.Manager) error {
-			// Asked for at once, so that the Manager itself waits for it.
+			// Requested at once, so that the Manager itself waits for it.
 			index := func(o ctrlclient.Object) []string { return []string{o.GetName()} }
 			return errors.Join(
 				mgr.GetFieldIndexer().IndexField(t.Context(), &corev1.Secret{}, field, index),
@@ -139,7 +139,8 @@ func TestAShardWhoseCachesCannotBeFilledCanEnd(t *testing.T) {
 	}
 }
 
-// cluster is a runnable that the Manager starts with its caches: another cluster, as it seems.
+// cluster is a runnable that the Manager starts with its caches, because it looks like another
+// cluster.
 type cluster struct {
 	ctrlmanager.Manager
 	started chan<- struct{}

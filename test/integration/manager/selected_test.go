@@ -29,7 +29,7 @@ import (
 const pickedLabel = "flotilla.test/picked"
 
 // TestManagerWithASelector runs Managers that select only labelled ConfigMaps, next to one that
-// selects all, and hands their shards over to a member that is behind. The last writes are to
+// selects all, and hands their shards over to a member whose watches lag. The last writes are to
 // ConfigMaps without the label.
 func TestManagerWithASelector(t *testing.T) {
 	t.Parallel()
@@ -48,7 +48,7 @@ func TestManagerWithASelector(t *testing.T) {
 		var managers, others shards
 		var reconciled, all seen
 		takes := func(s *flotilla.Shard, mgr ctrlmanager.Manager) error {
-			return errors.Join(all.reconciles(s, mgr), mgr.Add(looks{s, mgr, member, &atBegin}))
+			return errors.Join(all.reconciles(s, mgr), mgr.Add(lastWriteLookup{s, mgr, member, &atBegin}))
 		}
 		f, end := begin(t, config, func(f *flotilla.Fleet) {
 			f.Namespaced("picks", buildPicking(&managers, &reconciled, picked))
@@ -60,7 +60,7 @@ func TestManagerWithASelector(t *testing.T) {
 		for name, s := range managers.get() {
 			<-s.mgr.Elected()
 			requireEventuallySame(t, &reconciled, name, owned(s.Shard))
-			requireEventuallySame(t, &all, name, owned(s.Shard)) // who wants all has all
+			requireEventuallySame(t, &all, name, owned(s.Shard)) // without a selector it has all
 			requirePicked(t, s)
 		}
 		return &managers, end
@@ -73,7 +73,8 @@ func TestManagerWithASelector(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	// The last writes were to what is not picked. The caches have seen them all the same.
+	// The last writes were to objects that are not selected. The caches must have reached them all
+	// the same.
 	for name := range managers.get() {
 		name = "two " + name
 		harness.Eventually(t, harness.Patience, name+" has looked", func(context.Context) error {
@@ -85,7 +86,7 @@ func TestManagerWithASelector(t *testing.T) {
 		requireSame(t, "the last write, as "+name+" begins", atBegin.of(name), []string{"<nil>"})
 	}
 
-	// One that is not labelled any more has gone.
+	// An object that has lost its label is gone.
 	for _, s := range managers.get() {
 		at := owned(s.Shard)[0]
 		m, err := client.CoreV1().ConfigMaps(at).Get(t.Context(), "picked", metav1.GetOptions{})
@@ -96,32 +97,33 @@ func TestManagerWithASelector(t *testing.T) {
 		if _, err := client.CoreV1().ConfigMaps(at).Update(t.Context(), m, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		harness.Eventually(t, harness.Patience, "what is not picked any more was reconciled", func(ctx context.Context) error {
+		harness.Eventually(t, harness.Patience, "an object that is no longer selected was reconciled", func(ctx context.Context) error {
 			_, err := client.CoreV1().ConfigMaps(at).Get(ctx, "gone", metav1.GetOptions{})
 			return err
 		})
 	}
 }
 
-// looks is a runnable that looks for the last write of a shard's owner before, once it begins.
-type looks struct {
+// lastWriteLookup is a runnable that, once it begins, looks for the last write of the shard's
+// previous owner.
+type lastWriteLookup struct {
 	shard  *flotilla.Shard
 	mgr    ctrlmanager.Manager
 	member string
 	found  *seen
 }
 
-func (l looks) Start(ctx context.Context) error {
+func (l lastWriteLookup) Start(ctx context.Context) error {
 	at := ctrlclient.ObjectKey{Namespace: owned(l.shard)[0], Name: "beside"}
 	err := l.mgr.GetClient().Get(ctx, at, &corev1.ConfigMap{})
 	l.found.note(l.member+" "+l.shard.String(), fmt.Sprint(err))
 	return nil
 }
 
-// latency is by how much a watch is late: less than a fleet gives a cache to catch up.
+// latency is how late a watch is: less than the time a fleet gives a cache to catch up.
 const latency = time.Second
 
-// lateWatches delivers what watches of ConfigMaps have to tell after a while.
+// lateWatches delays the events of ConfigMap watches.
 type lateWatches struct{ next http.RoundTripper }
 
 func (l lateWatches) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -167,8 +169,8 @@ type lateBody struct {
 
 func (b lateBody) Close() error { return errors.Join(b.PipeReader.Close(), b.body.Close()) }
 
-// buildPicking builds Managers that see the picked ConfigMaps. They write ConfigMaps that are not
-// picked: one for each that has gone, and one as the last thing they do.
+// buildPicking builds Managers that see the selected ConfigMaps. They write ConfigMaps that are not
+// selected: one for each that is gone, and one as their last act.
 func buildPicking(managers *shards, reconciled *seen, picked map[string]string) flotilla.Build {
 	return func(ctx context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
 		o := manager.Options(s, clientscheme.Scheme)
@@ -201,8 +203,8 @@ func buildPicking(managers *shards, reconciled *seen, picked map[string]string) 
 	}
 }
 
-// requirePicked holds that the cached client finds what is picked, in the range and outside, and
-// nothing else.
+// requirePicked requires that the cached client finds exactly the selected objects, in the range
+// and outside.
 func requirePicked(t *testing.T, s shardOf) {
 	t.Helper()
 	c := s.mgr.GetClient()
@@ -219,7 +221,7 @@ func requirePicked(t *testing.T, s shardOf) {
 		var m corev1.ConfigMap
 		err := c.Get(t.Context(), ctrlclient.ObjectKey{Namespace: namespace, Name: "picked"}, &m)
 		if other := c.Get(t.Context(), ctrlclient.ObjectKey{Namespace: namespace, Name: "a"}, &m); err != nil || !apierrors.IsNotFound(other) {
-			t.Errorf("in %s: what is picked is %v, what is not is %v", namespace, err, other)
+			t.Errorf("in %s: a selected object: %v, another object: %v", namespace, err, other)
 		}
 		err = c.List(t.Context(), &list, ctrlclient.InNamespace(namespace))
 		if err == nil && (len(list.Items) != 1 || list.Items[0].Name != "picked") {

@@ -1,7 +1,7 @@
-// Promexpr says which metrics PromQL expressions read. It takes a JSON list of expressions on its
-// standard input and writes a JSON list of the same length: for each expression its error, or its
-// selectors with the metric's name, the label matchers that are written out, and the labels by
-// which it is grouped, matched or ordered around them.
+// Promexpr lists the metrics that PromQL expressions read. It takes a JSON list of expressions on
+// standard input and writes a JSON list of the same length. Each entry has the expression's error,
+// or its selectors with the metric's name, the explicit label matchers, and the labels by which it
+// is grouped, matched or ordered around them.
 package main
 
 import (

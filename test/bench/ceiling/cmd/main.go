@@ -1,5 +1,5 @@
-// Cmd replays the writes of an audit log on a control plane, and prints what came of it as JSON.
-// The objects that the recorded work began with must be there.
+// Cmd replays the writes of an audit log on a control plane, and prints the outcome as JSON. The
+// objects with which the recorded work began must exist.
 //
 //	cmd -log audit.log -kubeconfig admin.yaml [-since 2026-01-02T15:04:05Z] [-workers 16] [-qps 20 -burst 30] [-events]
 package main
@@ -32,12 +32,12 @@ func main() {
 func run(ctx context.Context) error {
 	var o ceiling.Options
 	log := flag.String("log", "", "the API server's audit log of the run, with objects")
-	kubeconfig := flag.String("kubeconfig", "", "of the control plane to write to, as one who may do everything")
-	since := flag.String("since", "", "when the work began in the recorded run, as RFC 3339; what was before is not in the time")
-	qps := flag.Float64("qps", 0, "requests a second of each controller; 0 for no limit")
-	flag.IntVar(&o.Burst, "burst", 0, "requests at once of each controller, with -qps")
-	flag.IntVar(&o.Workers, "workers", 16, "requests under way at a time")
-	flag.BoolVar(&o.Events, "events", false, "send Events as well")
+	kubeconfig := flag.String("kubeconfig", "", "kubeconfig of the control plane to write to, of a user with all rights")
+	since := flag.String("since", "", "when the work began in the recorded run, as RFC 3339; earlier requests do not count in the time")
+	qps := flag.Float64("qps", 0, "requests per second of each controller; 0 for no limit")
+	flag.IntVar(&o.Burst, "burst", 0, "burst of each controller, with -qps")
+	flag.IntVar(&o.Workers, "workers", 16, "requests in flight")
+	flag.BoolVar(&o.Events, "events", false, "also send Events")
 	flag.Parse()
 	if o.QPS = float32(*qps); *since != "" {
 		at, err := time.Parse(time.RFC3339Nano, *since)

@@ -1,5 +1,5 @@
-// Page brings the generated parts of the pages below docs/benchmarks up to date with the results of
-// benchmark runs, and writes down what there is to plot.
+// Page updates the generated parts of the pages below docs/benchmarks with the results of benchmark
+// runs, and writes the data of the plots.
 //
 //	page [-dir docs/benchmarks] [-plots plots.json] result.json...
 //
@@ -18,8 +18,8 @@ import (
 )
 
 func main() {
-	dir := flag.String("dir", "docs/benchmarks", "folder of the pages, which must exist")
-	plots := flag.String("plots", "", "file for what there is to plot, which hack/tools/plot reads; none if empty")
+	dir := flag.String("dir", "docs/benchmarks", "directory of the pages, which must exist")
+	plots := flag.String("plots", "", "file for the data of the plots, which hack/tools/plot reads; none if empty")
 	flag.Parse()
 	if err := run(*dir, *plots, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "page:", err)
@@ -69,7 +69,7 @@ func run(dir, plots string, names []string) error {
 	return nil
 }
 
-// read is strict: a field that nobody knows is a figure that would silently be left out.
+// read is strict: it would otherwise silently drop the figure of an unknown field.
 func read(name string) (result.File, error) {
 	in, err := os.Open(name)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 )
 
-// weather answers some requests in the API server's place and ends watches, for the proxies that
+// injector answers some requests instead of the API server and ends watches, for the proxies that
 // end TLS.
-type weather struct {
+type injector struct {
 	mu       sync.Mutex
 	random   *rand.Rand
 	errors   float64
@@ -22,43 +22,42 @@ type weather struct {
 	injected atomic.Int64
 }
 
-func newWeather(seed uint64) *weather {
-	return &weather{random: rand.New(rand.NewPCG(seed, seed)), watches: map[int]context.CancelFunc{}}
+func newInjector(seed uint64) *injector {
+	return &injector{random: rand.New(rand.NewPCG(seed, seed)), watches: map[int]context.CancelFunc{}}
 }
 
-// Set says which part of all requests is answered with an error, and which part of new watches with
-// 410.
-func (w *weather) Set(errors, gone float64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.errors, w.gone = errors, gone
+// Set sets the share of all requests that get an error, and the share of new watches that get 410.
+func (i *injector) Set(errors, gone float64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.errors, i.gone = errors, gone
 }
 
-// Injected returns how many answers were not the server's, and how many watches were ended.
-func (w *weather) Injected() int64 { return w.injected.Load() }
+// Injected returns how many requests it answered plus how many watches it ended.
+func (i *injector) Injected() int64 { return i.injected.Load() }
 
-// EndWatches ends all watches that are open.
-func (w *weather) EndWatches() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for id, cancel := range w.watches {
+// EndWatches ends all open watches.
+func (i *injector) EndWatches() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for id, cancel := range i.watches {
 		cancel()
-		delete(w.watches, id)
-		w.injected.Add(1)
+		delete(i.watches, id)
+		i.injected.Add(1)
 	}
 }
 
-// between returns a handler that forwards what the weather lets through.
-func (w *weather) between(forward http.Handler) http.Handler {
+// between returns a handler that forwards the requests that the injector does not answer.
+func (i *injector) between(forward http.Handler) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		watch := isWatch(r)
-		if code := w.draw(watch); code != 0 {
-			w.injected.Add(1)
+		if code := i.draw(watch); code != 0 {
+			i.injected.Add(1)
 			refuse(out, code)
 			return
 		}
 		if watch {
-			ctx, done := w.watching(r.Context())
+			ctx, done := i.watching(r.Context())
 			defer done()
 			r = r.WithContext(ctx)
 		}
@@ -71,42 +70,42 @@ func isWatch(r *http.Request) bool {
 	return r.Method == http.MethodGet && (value == "true" || value == "1")
 }
 
-// stormCodes are the answers of a storm: each is one that the API server gives as well.
+// stormCodes are a storm's answers; the API server gives each of them as well.
 var stormCodes = []int{
 	http.StatusConflict, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable,
 	http.StatusGatewayTimeout,
 }
 
-// draw returns the status to answer with, 0 for the server's own.
-func (w *weather) draw(watch bool) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if watch && w.random.Float64() < w.gone {
+// draw returns the status to answer with, or 0 to forward the request.
+func (i *injector) draw(watch bool) int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if watch && i.random.Float64() < i.gone {
 		return http.StatusGone
 	}
-	if w.random.Float64() < w.errors {
-		return stormCodes[w.random.IntN(len(stormCodes))]
+	if i.random.Float64() < i.errors {
+		return stormCodes[i.random.IntN(len(stormCodes))]
 	}
 	return 0
 }
 
 // watching returns a context that EndWatches ends.
-func (w *weather) watching(parent context.Context) (context.Context, func()) {
+func (i *injector) watching(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(parent)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	id := w.nextID
-	w.nextID++
-	w.watches[id] = cancel
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	id := i.nextID
+	i.nextID++
+	i.watches[id] = cancel
 	return ctx, func() {
 		cancel()
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		delete(w.watches, id)
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		delete(i.watches, id)
 	}
 }
 
-// reasons are the API's own words for the codes.
+// reasons are the API's reasons for the codes.
 var reasons = map[int]string{
 	http.StatusConflict: "Conflict", http.StatusTooManyRequests: "TooManyRequests", http.StatusGone: "Expired",
 	http.StatusInternalServerError: "InternalError", http.StatusServiceUnavailable: "ServiceUnavailable",

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-func TestWeatherAnswersAndEndsWatches(t *testing.T) {
-	w := newWeather(1)
+func TestInjectorAnswersAndEndsWatches(t *testing.T) {
+	i := newInjector(1)
 	began := make(chan struct{}, 1)
-	forwarded := w.between(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+	forwarded := i.between(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		if isWatch(r) {
 			began <- struct{}{}
 			<-r.Context().Done()
@@ -25,18 +25,18 @@ func TestWeatherAnswersAndEndsWatches(t *testing.T) {
 	if code := get("/api"); code != http.StatusAccepted {
 		t.Errorf("answered with %d", code)
 	}
-	w.Set(0, 1)
+	i.Set(0, 1)
 	if watch, list := get("/api?watch=true"), get("/api"); watch != http.StatusGone || list != http.StatusAccepted {
 		t.Errorf("a watch is answered with %d, a list with %d", watch, list)
 	}
-	w.Set(1, 0)
-	if code := get("/api"); code < 409 || w.Injected() != 2 {
-		t.Errorf("answered with %d, %d made up", code, w.Injected())
+	i.Set(1, 0)
+	if code := get("/api"); code < 409 || i.Injected() != 2 {
+		t.Errorf("answered with %d, %d injected", code, i.Injected())
 	}
-	w.Set(0, 0)
+	i.Set(0, 0)
 	var group sync.WaitGroup
 	group.Go(func() { get("/api?watch=1") })
 	<-began
-	w.EndWatches()
+	i.EndWatches()
 	group.Wait()
 }

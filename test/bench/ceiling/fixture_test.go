@@ -25,15 +25,15 @@ const (
 	admin       = "admin"
 )
 
-// object is JSON of one.
+// object is a JSON object.
 type object = map[string]any
 
-// uid returns a UID that is told from others by n, and those of the replay by its first letter.
+// uid returns the n-th UID; the first letter tells those of the replay apart.
 func uid(first string, n int) string {
 	return fmt.Sprintf("%s%07d-0000-0000-0000-000000000000", first, n)
 }
 
-// event is a line of the log: a request at so many seconds, and its answer.
+// event returns a line of the log: a request at this second, and its answer.
 func event(second int, user, verb, uri string, ref object, request, answer any) string {
 	code := 200
 	if verb == "create" {
@@ -58,7 +58,7 @@ func event(second int, user, verb, uri string, ref object, request, answer any) 
 	return string(text)
 }
 
-// create is one of an object with fields beside metadata, answered with the UID.
+// create returns the create of an object with fields besides metadata, answered with the UID.
 func create(second int, user, group, resource, kind, name, made string, fields object) string {
 	return event(second, user, "create", path(group, resource), object{"apiGroup": group, "resource": resource, "namespace": "ns", "name": name},
 		whole(group, kind, object{"name": name, "namespace": "ns"}, fields), whole(group, kind, object{"name": name, "namespace": "ns", "uid": made, "resourceVersion": "7"}, fields))
@@ -89,7 +89,7 @@ func owned(kind, name, by string) object {
 	return object{"ownerReferences": []any{object{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": by, "controller": true}}}
 }
 
-// record reads a log of these lines and of one that is being written.
+// record reads a log of these lines and an incomplete one.
 func record(t *testing.T, lines ...string) ceiling.Recording {
 	t.Helper()
 	r, err := ceiling.Record(strings.NewReader(strings.Join(append(lines, `{"kind": "Eve`), "\n")))
@@ -99,13 +99,14 @@ func record(t *testing.T, lines ...string) ceiling.Recording {
 	return r
 }
 
-// got is a request that a server has got.
+// got is a request that a server has received.
 type got struct {
 	method, uri, kind string
 	body              object
 }
 
-// resources are those whose objects a server gives the UIDs 1, 2 and so on; it gives 0 to others.
+// resources are those to whose objects a server gives the UIDs 1, 2 and so on; it gives 0 to
+// others.
 var resources = []string{"deployments", "replicasets", "pods"}
 
 // server answers every request with an object with a UID, unless answer says otherwise.

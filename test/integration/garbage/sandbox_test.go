@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// kind is a kind of objects that graphs are made of.
+// kind is a kind of object in the graphs.
 type kind struct {
 	gvr        schema.GroupVersionResource
 	name       string
@@ -51,13 +51,13 @@ var (
 	crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 )
 
-// api is the administrator's clients.
+// api has the administrator's clients.
 type api struct {
 	config   *rest.Config
 	client   kubernetes.Interface
 	dynamic  dynamic.Interface
 	metadata metadata.Interface
-	away     away
+	away     outage
 }
 
 func newAPI(t testing.TB) *api {
@@ -75,7 +75,7 @@ func newAPI(t testing.TB) *api {
 	return a
 }
 
-// define makes the API server know a kind, and returns when it serves it.
+// define creates a kind, and returns when the API server serves it.
 func (a *api) define(t testing.TB, k kind) {
 	t.Helper()
 	scope := "Cluster"
@@ -99,7 +99,7 @@ func (a *api) define(t testing.TB, k kind) {
 		}
 		there, err := a.dynamic.Resource(crds).Get(ctx, crd.GetName(), metav1.GetOptions{})
 		if err != nil || there.GetDeletionTimestamp() != nil {
-			return fmt.Errorf("the last definition is still going (%v)", err)
+			return fmt.Errorf("the last definition is still being deleted (%v)", err)
 		}
 		return nil
 	})
@@ -109,7 +109,7 @@ func (a *api) define(t testing.TB, k kind) {
 	})
 }
 
-// undefine makes the API server forget a kind, and returns when it has.
+// undefine removes a kind, and returns when the API server does not serve it.
 func (a *api) undefine(t testing.TB, k kind) {
 	t.Helper()
 	err := a.dynamic.Resource(crds).Delete(t.Context(), k.gvr.Resource+"."+k.gvr.Group, metav1.DeleteOptions{})
@@ -125,19 +125,19 @@ func (a *api) undefine(t testing.TB, k kind) {
 	})
 }
 
-// world is where one set of collectors works, which see no other: its objects bear its name as a
-// label.
-type world struct {
+// sandbox is the part of the API server that one set of collectors sees: objects that have the
+// sandbox's name as a label.
+type sandbox struct {
 	*api
 	name   string
 	spaces []string
 
 	mu sync.Mutex
-	// uids are those of the objects made, by what is the same in each world.
+	// uids has the created objects' UIDs by id.
 	uids map[id]types.UID
 }
 
-// id names an object in each world alike. space is the number of its namespace, -1 for none.
+// id names an object, the same in each sandbox. space is the number of its namespace, -1 for none.
 type id struct {
 	kind  string
 	space int
@@ -146,15 +146,15 @@ type id struct {
 
 const label = "garbage-world"
 
-// newWorld makes a world with so many namespaces.
-func newWorld(t testing.TB, a *api, name string, spaces int) *world {
+// newSandbox creates a sandbox with this many namespaces.
+func newSandbox(t testing.TB, a *api, name string, spaces int) *sandbox {
 	t.Helper()
-	w := &world{api: a, name: name, uids: map[id]types.UID{}}
+	sb := &sandbox{api: a, name: name, uids: map[id]types.UID{}}
 	for i := range spaces {
-		w.spaces = append(w.spaces, fmt.Sprintf("%s-%d", name, i))
+		sb.spaces = append(sb.spaces, fmt.Sprintf("%s-%d", name, i))
 	}
 	err := harness.InParallel(spaces, func(i int) error {
-		_, err := a.client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.spaces[i]}}, metav1.CreateOptions{})
+		_, err := a.client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: sb.spaces[i]}}, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			return nil
 		}
@@ -163,7 +163,7 @@ func newWorld(t testing.TB, a *api, name string, spaces int) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return w
+	return sb
 }
 
 func kindOf(name string) kind {
@@ -171,12 +171,12 @@ func kindOf(name string) kind {
 }
 
 // resource returns the client for an object's resource and the object's name.
-func (w *world) resource(o id) (dynamic.ResourceInterface, string) {
+func (sb *sandbox) resource(o id) (dynamic.ResourceInterface, string) {
 	k := kindOf(o.kind)
 	if !k.namespaced {
-		return w.dynamic.Resource(k.gvr), w.name + "-" + o.name
+		return sb.dynamic.Resource(k.gvr), sb.name + "-" + o.name
 	}
-	return w.dynamic.Resource(k.gvr).Namespace(w.spaces[o.space]), o.name
+	return sb.dynamic.Resource(k.gvr).Namespace(sb.spaces[o.space]), o.name
 }
 
 // edge is an owner reference.
@@ -198,13 +198,13 @@ const (
 	noKind    fault = "no such kind"
 )
 
-// reference returns the owner reference; ok is false while the owner has not been made.
-func (w *world) reference(e edge) (ref metav1.OwnerReference, ok bool) {
-	w.mu.Lock()
-	uid, ok := w.uids[e.owner]
-	w.mu.Unlock()
+// reference returns the owner reference; ok is false if the owner has not been created yet.
+func (sb *sandbox) reference(e edge) (ref metav1.OwnerReference, ok bool) {
+	sb.mu.Lock()
+	uid, ok := sb.uids[e.owner]
+	sb.mu.Unlock()
 	k := kindOf(e.owner.kind)
-	_, name := w.resource(e.owner)
+	_, name := sb.resource(e.owner)
 	ref = metav1.OwnerReference{APIVersion: k.apiVersion(), Kind: k.name, Name: name, UID: uid}
 	if e.blocking {
 		ref.BlockOwnerDeletion = &e.blocking
@@ -223,38 +223,37 @@ func (w *world) reference(e edge) (ref metav1.OwnerReference, ok bool) {
 	case noKind:
 		ref.APIVersion, ref.Kind = "riddles.example.com/v1", "Riddle"
 	case never:
-		ref.Name, ref.UID = "never-"+name, types.UID("never-"+w.name+"-"+name)
+		ref.Name, ref.UID = "never-"+name, types.UID("never-"+sb.name+"-"+name)
 		return ref, true
 	}
 	return ref, ok
 }
 
-// create makes an object with those owners that have been made, and reports whether that is all of
-// them.
-func (w *world) create(ctx context.Context, o id, edges []edge) (complete bool, err error) {
+// create creates an object with those owners that exist, and reports whether these are all.
+func (sb *sandbox) create(ctx context.Context, o id, edges []edge) (complete bool, err error) {
 	k := kindOf(o.kind)
-	resource, name := w.resource(o)
+	resource, name := sb.resource(o)
 	obj := &unstructured.Unstructured{}
 	obj.SetAPIVersion(k.apiVersion())
 	obj.SetKind(k.name)
 	obj.SetName(name)
-	obj.SetLabels(map[string]string{label: w.name})
-	refs, complete := w.references(edges)
+	obj.SetLabels(map[string]string{label: sb.name})
+	refs, complete := sb.references(edges)
 	obj.SetOwnerReferences(refs)
 	made, err := resource.Create(ctx, obj, metav1.CreateOptions{})
 	if err != nil {
 		return false, err
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.uids[o] = made.GetUID()
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	sb.uids[o] = made.GetUID()
 	return complete, nil
 }
 
-func (w *world) references(edges []edge) (refs []metav1.OwnerReference, complete bool) {
+func (sb *sandbox) references(edges []edge) (refs []metav1.OwnerReference, complete bool) {
 	complete = true
 	for _, e := range edges {
-		ref, ok := w.reference(e)
+		ref, ok := sb.reference(e)
 		if complete = complete && ok; ok {
 			refs = append(refs, ref)
 		}
@@ -263,29 +262,29 @@ func (w *world) references(edges []edge) (refs []metav1.OwnerReference, complete
 }
 
 // own sets an object's owners.
-func (w *world) own(ctx context.Context, o id, edges []edge) error {
-	resource, name := w.resource(o)
+func (sb *sandbox) own(ctx context.Context, o id, edges []edge) error {
+	resource, name := sb.resource(o)
 	obj, err := resource.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	refs, _ := w.references(edges)
+	refs, _ := sb.references(edges)
 	obj.SetOwnerReferences(refs)
 	_, err = resource.Update(ctx, obj, metav1.UpdateOptions{})
 	return err
 }
 
-func (w *world) delete(ctx context.Context, o id, policy metav1.DeletionPropagation) error {
-	resource, name := w.resource(o)
+func (sb *sandbox) delete(ctx context.Context, o id, policy metav1.DeletionPropagation) error {
+	resource, name := sb.resource(o)
 	return resource.Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &policy})
 }
 
-// make makes the objects, which nobody may look at meanwhile, with all their owners.
-func (w *world) make(ctx context.Context, objects map[id][]edge) error {
+// make creates the objects with all their owners. No collector may look at them before it returns.
+func (sb *sandbox) make(ctx context.Context, objects map[id][]edge) error {
 	all := slices.Collect(maps.Keys(objects))
 	var incomplete sync.Map
 	err := harness.InParallel(len(all), func(i int) error {
-		complete, err := w.create(ctx, all[i], objects[all[i]])
+		complete, err := sb.create(ctx, all[i], objects[all[i]])
 		if !complete {
 			incomplete.Store(all[i], true)
 		}
@@ -298,26 +297,26 @@ func (w *world) make(ctx context.Context, objects map[id][]edge) error {
 		if _, ok := incomplete.Load(all[i]); !ok {
 			return nil
 		}
-		return w.own(ctx, all[i], objects[all[i]])
+		return sb.own(ctx, all[i], objects[all[i]])
 	})
 }
 
-// state is what there is in a world, in words that are the same in each.
+// state is the content of a sandbox, in terms that are the same in each.
 type state map[id]object
 
 type object struct {
-	// dying says that it is being deleted, finalizers which ones it has.
+	// dying is set while the object is being deleted; finalizers lists its finalizers.
 	dying      bool
 	finalizers string
-	// owners are sorted. Those of cluster-scoped objects that are namespaced are left out: see
+	// owners are sorted. Namespaced owners of cluster-scoped objects are left out: see
 	// docs/design/garbage.md.
 	owners string
 }
 
-func (w *world) state(ctx context.Context, of []kind) (state, error) {
+func (sb *sandbox) state(ctx context.Context, of []kind) (state, error) {
 	s := state{}
 	for _, k := range of {
-		list, err := w.metadata.Resource(k.gvr).List(ctx, metav1.ListOptions{LabelSelector: label + "=" + w.name})
+		list, err := sb.metadata.Resource(k.gvr).List(ctx, metav1.ListOptions{LabelSelector: label + "=" + sb.name})
 		if apierrors.IsNotFound(err) {
 			continue // not defined
 		}
@@ -326,32 +325,32 @@ func (w *world) state(ctx context.Context, of []kind) (state, error) {
 		}
 		for i := range list.Items {
 			m := &list.Items[i]
-			s[w.id(k, m)] = object{m.DeletionTimestamp != nil, strings.Join(m.Finalizers, " "), w.ownersOf(k, m)}
+			s[sb.id(k, m)] = object{m.DeletionTimestamp != nil, strings.Join(m.Finalizers, " "), sb.ownersOf(k, m)}
 		}
 	}
 	return s, nil
 }
 
-func (w *world) id(k kind, m *metav1.PartialObjectMetadata) id {
+func (sb *sandbox) id(k kind, m *metav1.PartialObjectMetadata) id {
 	if !k.namespaced {
-		return id{k.name, -1, strings.TrimPrefix(m.Name, w.name+"-")}
+		return id{k.name, -1, strings.TrimPrefix(m.Name, sb.name+"-")}
 	}
-	return id{k.name, slices.Index(w.spaces, m.Namespace), m.Name}
+	return id{k.name, slices.Index(sb.spaces, m.Namespace), m.Name}
 }
 
-func (w *world) ownersOf(k kind, m *metav1.PartialObjectMetadata) string {
+func (sb *sandbox) ownersOf(k kind, m *metav1.PartialObjectMetadata) string {
 	var owners []string
 	for _, ref := range m.OwnerReferences {
 		if !k.namespaced && kindOf(ref.Kind).namespaced {
 			continue
 		}
-		owners = append(owners, ref.Kind+"/"+strings.ReplaceAll(ref.Name, w.name+"-", ""))
+		owners = append(owners, ref.Kind+"/"+strings.ReplaceAll(ref.Name, sb.name+"-", ""))
 	}
 	slices.Sort(owners)
 	return strings.Join(owners, " ")
 }
 
-// differences says how got differs from want.
+// differences describes how got differs from want.
 func differences(want, got state) (diff []string) {
 	for o, w := range want {
 		if g, ok := got[o]; !ok {
@@ -362,7 +361,7 @@ func differences(want, got state) (diff []string) {
 	}
 	for o, g := range got {
 		if _, ok := want[o]; !ok {
-			diff = append(diff, fmt.Sprintf("%v is there, stock deletes it: %+v", o, g))
+			diff = append(diff, fmt.Sprintf("%v exists, stock deletes it: %+v", o, g))
 		}
 	}
 	slices.Sort(diff)
