@@ -106,6 +106,7 @@ func testAll() []step {
 				run("rm", "-f", "_output/bench/short.json"),
 				goRun("./test/bench", "-check", "-rounds=1", "-systems=stock,fleet-2", "-rates=high", "-deployments=8", "-namespaces=8", "-nodes=4", "-out=_output/bench/short.json"),
 				goRun("./test/bench", "-check", "-rounds=1", "-systems=stock", "-scenarios=steady", "-pods=200", "-watch=12", "-empty=false", "-nodes=4", "-out=_output/bench/short.json", "-append"),
+				goRun("./test/bench", "-check", "-rounds=1", "-systems=fleet-2", "-scenarios=idle-cost", "-shards=4", "-watch=4", "-out=_output/bench/short.json", "-append"),
 			},
 		},
 	}

@@ -85,7 +85,7 @@ func (b *bench) replay(ctx context.Context, j job, plane *controlplane.ControlPl
 		}
 		return work.Users(ctx, env)
 	}
-	o.Ready = func(ctx context.Context) error { return errors.Join(servers.quiet(ctx), servers.begin()) }
+	o.Ready = func(ctx context.Context) error { return errors.Join(servers.quiet(ctx, true), servers.begin()) }
 	out, err := r.Replay(ctx, plane.AdminConfig(), o)
 	if err != nil {
 		return err

@@ -176,7 +176,7 @@ func (b *bench) withSystem(ctx context.Context, j job, plane *controlplane.Contr
 		}
 	}
 	servers := &servers{plane: plane, client: env.Client}
-	if err := servers.quiet(ctx); err != nil {
+	if err := servers.quiet(ctx, j.scenario != scenario.IdleCost); err != nil {
 		return err
 	}
 	if err := servers.countKinds(ctx); err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -32,11 +33,16 @@ func newClient(plane *controlplane.ControlPlane) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(plane.AdminConfig())
 }
 
-// quiet returns once the API server has come to rest, and the simulated nodes: they list all pods,
-// take long to process them, and make the API server send them all again when they begin to watch.
-func (s *servers) quiet(ctx context.Context) error {
+// quiet returns once the API server has come to rest, and the simulated nodes if there are any: they
+// list all pods, take long to process them, and make the API server send them all again when they
+// begin to watch.
+func (s *servers) quiet(ctx context.Context, simulatesNodes bool) error {
+	names := []string{apiServer}
+	if simulatesNodes {
+		names = append(names, nodes)
+	}
 	var pids []int
-	for _, name := range []string{apiServer, nodes} {
+	for _, name := range names {
 		pid, err := s.plane.ServerPid(name)
 		if err != nil {
 			return err
@@ -44,7 +50,7 @@ func (s *servers) quiet(ctx context.Context) error {
 		pids = append(pids, pid)
 	}
 	if err := measure.Quiet(ctx, serverLimit, pids...); err != nil {
-		return fmt.Errorf("%s and %s are not at rest before the system starts: %w", apiServer, nodes, err)
+		return fmt.Errorf("%s not at rest before the system starts: %w", strings.Join(names, " and "), err)
 	}
 	return nil
 }
