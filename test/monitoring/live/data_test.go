@@ -15,11 +15,11 @@ import (
 	"github.com/flotilla-kube/flotilla/test/monitoring"
 )
 
-// prometheusOwn is the metric that Prometheus makes itself of alerts; nothing fires in a healthy
-// fleet.
+// prometheusOwn is Prometheus' own metric about alerts. It has no series in a healthy fleet, in
+// which nothing fires.
 const prometheusOwn = "ALERTS"
 
-// emptyPanels are panels that may have no data in a healthy fleet, and why.
+// emptyPanels are panels that may have no data in a healthy fleet, with the reason.
 var emptyPanels = map[string]string{
 	"Alerts":                    "nothing fires",
 	"Writes refused per second": "the fence has refused nothing",
@@ -27,11 +27,11 @@ var emptyPanels = map[string]string{
 	"Not ok per second":         "all requests may have succeeded",
 }
 
-// targetLabels are put on every series by Prometheus, by the ServiceMonitor's leave.
+// targetLabels are labels that Prometheus, through the ServiceMonitor, puts on every series.
 var targetLabels = []string{"namespace", "job", "instance", "le", "alertname", "alertstate", "severity", "generation"}
 
-// expressions returns those of all rules and panels, by what they are in.
-func (w *world) expressions(t *testing.T) map[string]string {
+// expressions returns the expressions of all rules and panels, by where they are.
+func (w *fixture) expressions(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	rules, err := monitoring.LoadRules(filepath.Join(w.root, "deploy/monitoring/alerts.yaml"))
@@ -47,19 +47,18 @@ func (w *world) expressions(t *testing.T) map[string]string {
 	return all
 }
 
-func (w *world) queries(t *testing.T) []monitoring.Query {
+func (w *fixture) queries(t *testing.T) []monitoring.Query {
 	t.Helper()
 	dashboard, err := monitoring.LoadDashboard(filepath.Join(w.root, "deploy/monitoring/dashboard.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Long enough for what happened in the run.
+	// Long enough to cover what happened in the run.
 	return dashboard.Queries(monitoring.Variables{Namespace: "kube-system", Job: job, RateInterval: "15m"})
 }
 
-// requireMetrics requires that whatever an expression reads has been scraped: the metric, and with
-// its matchers.
-func (w *world) requireMetrics(t *testing.T) {
+// requireMetrics requires that every selector of an expression matches scraped series.
+func (w *fixture) requireMetrics(t *testing.T) {
 	expressions := w.expressions(t)
 	keys := slices.Sorted(maps.Keys(expressions))
 	var texts []string
@@ -83,7 +82,7 @@ func (w *world) requireMetrics(t *testing.T) {
 		}
 		for _, label := range r.Labels {
 			if !slices.Contains(known, label) {
-				t.Errorf("%s: groups or matches by label %s, which nothing in it has: %v", keys[i], label, known)
+				t.Errorf("%s: groups or matches by label %s, but its series have only %v", keys[i], label, known)
 			}
 		}
 	}
@@ -95,7 +94,7 @@ func (w *world) requireMetrics(t *testing.T) {
 
 // labelsOf returns the labels of the metric that a selector reads, and what is wrong with the
 // selector.
-func (w *world) labelsOf(t *testing.T, s monitoring.Selector) (labels []string, complaint string) {
+func (w *fixture) labelsOf(t *testing.T, s monitoring.Selector) (labels []string, complaint string) {
 	t.Helper()
 	if s.Metric == prometheusOwn {
 		return nil, ""
@@ -114,7 +113,7 @@ func (w *world) labelsOf(t *testing.T, s monitoring.Selector) (labels []string, 
 		if !slices.Contains(labels, m.Label) {
 			return labels, fmt.Sprintf("%s has no label %s, only %v", s.Metric, m.Label, slices.Compact(slices.Sorted(slices.Values(labels))))
 		}
-		// Most states last for moments, between two scrapes.
+		// Most states last for moments only, between two scrapes.
 		if m.Label == "state" && slices.Contains(fleet.ShardStates(), fleet.ShardState(m.Value)) || m.Op != "=" && m.Op != "=~" {
 			continue
 		}
@@ -130,7 +129,7 @@ func (w *world) labelsOf(t *testing.T, s monitoring.Selector) (labels []string, 
 }
 
 // requirePanels requires that every query of the dashboard returns numbers.
-func (w *world) requirePanels(t *testing.T) {
+func (w *fixture) requirePanels(t *testing.T) {
 	queries := w.queries(t)
 	for _, q := range queries {
 		if reason := emptyPanels[q.Panel.Title]; reason != "" {
@@ -141,7 +140,7 @@ func (w *world) requirePanels(t *testing.T) {
 			t.Logf("%s has %d series and may be empty: %s", q.Name(), n, reason)
 			continue
 		}
-		// Some come with time: what the shards of a process weigh is counted some seconds after it
+		// Some series appear late: a process counts the weight of its shards some seconds after it
 		// has started.
 		harness.Eventually(t, harness.Patience, q.Name()+" has data", func(ctx context.Context) error {
 			n, err := w.numbers(ctx, q.Expr)
@@ -155,7 +154,7 @@ func (w *world) requirePanels(t *testing.T) {
 }
 
 // numbers returns how many series of an answer have a number.
-func (w *world) numbers(ctx context.Context, expr string) (int, error) {
+func (w *fixture) numbers(ctx context.Context, expr string) (int, error) {
 	samples, err := w.prom.query(ctx, expr)
 	if err != nil {
 		return 0, err

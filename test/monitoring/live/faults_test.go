@@ -34,19 +34,19 @@ func allFaults() []fault {
 		{name: "a member's renewals are slow", alerts: []string{"FlotillaLeaseRenewalSlow"}, happen: slowRenewals},
 		{name: "a member's acquisitions are slow", alerts: []string{"FlotillaUnownedTooLong"}, happen: slowAcquisitions},
 		{name: "a member cannot list", alerts: []string{"FlotillaShardNotStarting"}, happen: hangingLists},
-		{name: "shards are taken away from their holders all the time", alerts: []string{"FlotillaWritesFenced"}, happen: thefts},
+		{name: "shards are taken from their holders all the time", alerts: []string{"FlotillaWritesFenced"}, happen: thefts},
 		{name: "a member is killed again and again", alerts: []string{"FlotillaMemberFlapping"}, happen: crashes},
 		{name: "a member's selectors get lost on the way", alerts: []string{"FlotillaClientSideFiltering"}, happen: strippedSelectors},
-		{name: "a version that is tried sends what is refused", alerts: []string{"FlotillaCanaryWorse"}, happen: badCanary},
+		{name: "a canary sends requests that are refused", alerts: []string{"FlotillaCanaryWorse"}, happen: badCanary},
 		{name: "one member has the heavy namespaces", alerts: []string{"FlotillaLoadUneven"}, happen: heavyNamespaces},
-		{name: "all members are away", alerts: []string{"FlotillaDown"}, happen: away},
+		{name: "all members are stopped", alerts: []string{"FlotillaDown"}, happen: away},
 		{name: "the fleet starts with junk for a plan", alerts: []string{"FlotillaWithoutPlan", "FlotillaPlanRefused"}, happen: junkPlan},
 		{
 			name: "somebody else holds the leader lock", alerts: []string{"FlotillaLeaderLockNotHeld"},
 			never: []string{"FlotillaShardWithoutOwner", "FlotillaHandoffStuck", "FlotillaDown", "FlotillaLeaderLockWithoutHolder"}, happen: heldLeaderLock,
 		},
 		{
-			name: "the leader lock names who is dead", alerts: []string{"FlotillaLeaderLockWithoutHolder"},
+			name: "the leader lock names a dead holder", alerts: []string{"FlotillaLeaderLockWithoutHolder"},
 			never: []string{"FlotillaShardWithoutOwner", "FlotillaDown"}, happen: deadLeaderLock,
 		},
 	}
@@ -63,9 +63,9 @@ func every(t *testing.T, period time.Duration, f func(ctx context.Context)) (end
 	}
 }
 
-// hold writes a holder on a Lease of kube-system, as a renewal if it is there already; nobody for
-// "".
-func (w *world) hold(ctx context.Context, lease, holder string) error {
+// hold renews a Lease of kube-system for a holder, and creates it if needed. An empty holder
+// releases it.
+func (w *fixture) hold(ctx context.Context, lease, holder string) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		leases := w.client.CoordinationV1().Leases(metav1.NamespaceSystem)
 		l, err := leases.Get(ctx, lease, metav1.GetOptions{})
@@ -93,9 +93,9 @@ func (w *world) hold(ctx context.Context, lease, holder string) error {
 
 const ghost = "ghost_00000000-0000-0000-0000-000000000000"
 
-// stolenShard has an unknown holder on a shard's Lease. Members would take it back once they have
-// listed that one as ended, but a policy refuses their writes.
-func stolenShard(t *testing.T, w *world) func(*testing.T) {
+// stolenShard puts an unknown holder on a shard's Lease. Members would list that holder as ended
+// and take the shard back, but a policy refuses their writes.
+func stolenShard(t *testing.T, w *fixture) func(*testing.T) {
 	const name = "flotilla-stolen-shard"
 	lease := w.leases(t, "flotilla-namespaces-")[0]
 	policy := &admissionv1.ValidatingAdmissionPolicy{
@@ -139,9 +139,9 @@ func stolenShard(t *testing.T, w *world) func(*testing.T) {
 	}
 }
 
-// rivalFleet is a second fleet whose Leases are in another namespace, so that neither sees the
-// other, under the same job.
-func rivalFleet(t *testing.T, w *world) func(*testing.T) {
+// rivalFleet starts a second fleet under the same job. Its Leases are in another namespace, so that
+// neither fleet sees the other.
+func rivalFleet(t *testing.T, w *fixture) func(*testing.T) {
 	const name = "rival"
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{
@@ -173,7 +173,7 @@ func rivalFleet(t *testing.T, w *world) func(*testing.T) {
 }
 
 // unscraped hides a member from Prometheus.
-func unscraped(t *testing.T, w *world) func(*testing.T) {
+func unscraped(t *testing.T, w *fixture) func(*testing.T) {
 	target := w.prom.targets[names[1]]
 	delete(w.prom.targets, names[1])
 	w.prom.setTargets(t)
@@ -185,9 +185,9 @@ func unscraped(t *testing.T, w *world) func(*testing.T) {
 
 func onLeases(r *http.Request) bool { return strings.Contains(r.URL.Path, "/leases") }
 
-// slowRenewals has each write of a Lease take nearly as long as a request may, which is half the
-// renew deadline.
-func slowRenewals(_ *testing.T, w *world) func(*testing.T) {
+// slowRenewals makes each write of a Lease take nearly the request timeout, which is half the renew
+// deadline.
+func slowRenewals(_ *testing.T, w *fixture) func(*testing.T) {
 	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
 		if onLeases(r) && r.Method == http.MethodPut {
 			keep(r, 4200*time.Millisecond, ended)
@@ -196,9 +196,9 @@ func slowRenewals(_ *testing.T, w *world) func(*testing.T) {
 	return func(*testing.T) { w.proxy.set(nil) }
 }
 
-// slowAcquisitions leaves three of four writes of a shard's Lease unanswered, and has another
-// member leave and come back. What is not answered is tried again after half the renew deadline.
-func slowAcquisitions(t *testing.T, w *world) func(*testing.T) {
+// slowAcquisitions leaves three of four writes of a shard's Lease unanswered, while another member
+// leaves and comes back. Members repeat unanswered requests after half the renew deadline.
+func slowAcquisitions(t *testing.T, w *fixture) func(*testing.T) {
 	var writes atomic.Int64
 	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
 		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/leases/flotilla-namespaces-") && writes.Add(1)%4 != 0 {
@@ -216,9 +216,9 @@ func slowAcquisitions(t *testing.T, w *world) func(*testing.T) {
 	}
 }
 
-// hangingLists kills a member, and another one, which takes over some of its shards, gets no answer
+// hangingLists kills a member. Another one, which takes over some of its shards, gets no answer
 // when it reads ConfigMaps.
-func hangingLists(t *testing.T, w *world) func(*testing.T) {
+func hangingLists(t *testing.T, w *fixture) func(*testing.T) {
 	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
 		if r.Method == http.MethodGet && r.URL.Path == "/api/v1/configmaps" {
 			keep(r, time.Hour, ended)
@@ -232,17 +232,17 @@ func hangingLists(t *testing.T, w *world) func(*testing.T) {
 	}
 }
 
-func (w *world) kill(t *testing.T, name string) {
+func (w *fixture) kill(t *testing.T, name string) {
 	t.Helper()
 	m := w.members[name]
 	delete(w.members, name)
 	m.MustKill(t)
 }
 
-// thefts takes shards from their holders while these are in the middle of work: their writes take
-// long, and there is much to write. The thief is no member, so once it is listed as ended the
-// shards are taken back at once.
-func thefts(t *testing.T, w *world) func(*testing.T) {
+// thefts takes shards from their holders in the middle of work: they have much to write, and each
+// write is slow. The thief is no member, so members list it as ended and take the shards back at
+// once.
+func thefts(t *testing.T, w *fixture) func(*testing.T) {
 	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
 		if r.Method != http.MethodGet && !onLeases(r) {
 			keep(r, 300*time.Millisecond, ended)
@@ -271,7 +271,7 @@ func thefts(t *testing.T, w *world) func(*testing.T) {
 }
 
 // crashes kills a member five times.
-func crashes(t *testing.T, w *world) func(*testing.T) {
+func crashes(t *testing.T, w *fixture) func(*testing.T) {
 	const instance = `instance="flotilla-0"`
 	for range 5 {
 		samples, err := w.prom.query(t.Context(), `process_start_time_seconds{`+instance+`}`)

@@ -25,7 +25,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/monitoring"
 )
 
-var factor = flag.Int("factor", 10, "divide all durations of rules and scrapes by this")
+var factor = flag.Int("factor", 10, "divide all durations of rules and scrapes by this number")
 
 const (
 	// reader is the ServiceAccount, the Secret with its token, and the role in deploy/monitoring.
@@ -37,22 +37,22 @@ const (
 // names are the members. The last one goes through the proxy.
 var names = []string{"flotilla-0", "flotilla-1", "flotilla-2"}
 
-// world is a control plane with a fleet, and a Prometheus that scrapes it.
-type world struct {
+// fixture is a control plane with a fleet, and a Prometheus that scrapes it.
+type fixture struct {
 	root    string
 	plane   *controlplane.ControlPlane
 	client  kubernetes.Interface
 	members map[string]*harness.Manager
-	// started are all of them, which go on when the subtest ends that has started them.
+	// started are all members that were started. They outlive the subtest that started them.
 	started []*harness.Manager
 	ports   map[string]int
-	// binaries are those of members that do not run bin/flotilla.
+	// binaries holds the binaries of members that do not run bin/flotilla.
 	binaries map[string]string
 	proxy    *proxy
 	prom     *prometheus
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	root, err := monitoring.Root()
 	if err != nil {
@@ -64,7 +64,7 @@ func newWorld(t *testing.T) *world {
 		}
 	}
 	plane := harness.StartPlane(t, controlplane.Options{Nodes: 2, Scheduler: true, ShardedListAndWatch: true, KeepDir: os.Getenv("FLOTILLA_KEEP") != ""})
-	w := &world{root: root, plane: plane, client: harness.Client(t, plane), members: map[string]*harness.Manager{}, ports: map[string]int{}, binaries: map[string]string{}}
+	w := &fixture{root: root, plane: plane, client: harness.Client(t, plane), members: map[string]*harness.Manager{}, ports: map[string]int{}, binaries: map[string]string{}}
 	w.proxy = startProxy(t, plane)
 	t.Cleanup(func() {
 		for _, m := range w.started {
@@ -77,8 +77,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// port is that of a member's name, whichever process has it.
-func (w *world) port(t *testing.T, name string) int {
+// port returns the port of a member's name, whichever process uses it.
+func (w *fixture) port(t *testing.T, name string) int {
 	t.Helper()
 	if w.ports[name] == 0 {
 		port, err := controlplane.FreePort()
@@ -91,10 +91,10 @@ func (w *world) port(t *testing.T, name string) int {
 }
 
 // start starts a member with the default timings of Leases. The plan stays as it is.
-func (w *world) start(t *testing.T, name string, flags ...string) {
+func (w *fixture) start(t *testing.T, name string, flags ...string) {
 	t.Helper()
 	spec := harness.Member(name,
-		// A scrape must not depend on the API server, which is asked who reads.
+		// Scrapes must not depend on the API server, which authenticates the reader.
 		"--authentication-token-webhook-cache-ttl=1h", "--authorization-webhook-cache-authorized-ttl=1h")
 	spec.Port, spec.Binary = w.port(t, name), w.binaries[name]
 	if name == names[2] {
@@ -108,7 +108,7 @@ func (w *world) start(t *testing.T, name string, flags ...string) {
 	w.members[name], w.started = m, append(w.started, m)
 }
 
-func (w *world) startAll(t *testing.T, flags ...string) {
+func (w *fixture) startAll(t *testing.T, flags ...string) {
 	t.Helper()
 	for _, name := range names {
 		w.start(t, name, flags...)
@@ -117,7 +117,7 @@ func (w *world) startAll(t *testing.T, flags ...string) {
 }
 
 // settle waits until every member runs what it should.
-func (w *world) settle(t *testing.T) {
+func (w *fixture) settle(t *testing.T) {
 	t.Helper()
 	harness.Eventually(t, harness.Patience, "all members run what they should", func(ctx context.Context) error {
 		for _, m := range w.members {
@@ -129,18 +129,18 @@ func (w *world) settle(t *testing.T) {
 	})
 }
 
-// stop ends a member in order.
-func (w *world) stop(t *testing.T, name string) {
+// stop ends a member in good order.
+func (w *fixture) stop(t *testing.T, name string) {
 	t.Helper()
 	m := w.members[name]
 	delete(w.members, name)
 	m.MustStop(t)
 }
 
-func (w *world) stopAll(t *testing.T) {
+func (w *fixture) stopAll(t *testing.T) {
 	t.Helper()
 	for _, m := range w.members {
-		// Together, or what the first had would move to the second.
+		// All at once: otherwise the first one's shards would move to the second.
 		if err := m.Terminate(); err != nil {
 			t.Error(err)
 		}
@@ -150,8 +150,8 @@ func (w *world) stopAll(t *testing.T) {
 	}
 }
 
-// command runs a binary of bin/ as an administrator and returns what it writes.
-func (w *world) command(t *testing.T, stdin []byte, name string, args ...string) []byte {
+// command runs a binary of bin/ as an administrator and returns its output.
+func (w *fixture) command(t *testing.T, stdin []byte, name string, args ...string) []byte {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), filepath.Join(w.root, "bin", name), args...)
 	c.Env = append(os.Environ(), "KUBECONFIG="+w.plane.AdminKubeconfig())
@@ -163,9 +163,9 @@ func (w *world) command(t *testing.T, stdin []byte, name string, args ...string)
 	return stdout.Bytes()
 }
 
-// install applies deploy/monitoring, without what only clusters with Prometheus' operator know, and
-// returns the reader's token and the ServiceMonitor.
-func (w *world) install(t *testing.T) (token string, monitor serviceMonitor) {
+// install applies deploy/monitoring and returns the reader's token and the ServiceMonitor. It
+// leaves out objects that only clusters with the Prometheus operator know.
+func (w *fixture) install(t *testing.T) (token string, monitor serviceMonitor) {
 	t.Helper()
 	var known [][]byte
 	for _, document := range bytes.Split(w.command(t, nil, "kubectl", "kustomize", filepath.Join(w.root, "deploy/monitoring")), []byte("\n---\n")) {
@@ -197,7 +197,7 @@ func (w *world) install(t *testing.T) (token string, monitor serviceMonitor) {
 }
 
 // work creates namespaces with a Deployment each, so that controllers have something to do.
-func (w *world) work(t *testing.T, n int) {
+func (w *fixture) work(t *testing.T, n int) {
 	t.Helper()
 	for i := range n {
 		namespace := fmt.Sprintf("work-%d", i)
@@ -219,7 +219,7 @@ func (w *world) work(t *testing.T, n int) {
 }
 
 // leases returns the Leases of shards whose names begin with a prefix, sorted.
-func (w *world) leases(t *testing.T, prefix string) []string {
+func (w *fixture) leases(t *testing.T, prefix string) []string {
 	t.Helper()
 	list, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
