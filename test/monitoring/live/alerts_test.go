@@ -14,25 +14,25 @@ import (
 	"github.com/flotilla-kube/flotilla/test/monitoring"
 )
 
-var faults = flag.Bool("faults", false, "run TestAlerts, which takes half an hour")
+var faults = flag.Bool("faults", false, "have TestAlerts run, which takes half an hour")
 
-// fault is something that really goes wrong, and the alerts that must fire for it.
+// fault is something that goes wrong for real, and the alerts that must fire for it.
 type fault struct {
 	name   string
 	alerts []string
-	// never are alerts that must not fire, because they would blame something else.
+	// never are alerts that must not: those that would blame something else.
 	never []string
-	// happen causes the fault and returns what ends it.
-	happen func(t *testing.T, w *fixture) (end func(t *testing.T))
+	// happen makes the fault and returns what ends it.
+	happen func(t *testing.T, w *world) (end func(t *testing.T))
 }
 
-// TestAlerts causes one fault after the other. It waits until the fault's alerts fire, ends it, and
-// waits until nothing fires.
+// TestAlerts makes one fault after the other. It waits until its alerts fire, ends it, and waits
+// until nothing fires.
 func TestAlerts(t *testing.T) {
 	if !*faults {
 		t.Skip("left out: takes half an hour, make long RUN=alerts")
 	}
-	w := newFixture(t)
+	w := newWorld(t)
 	w.startAll(t)
 	w.work(t, 6)
 	w.startPrometheus(t)
@@ -40,7 +40,7 @@ func TestAlerts(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range allFaults() {
 		if !t.Run(f.name, func(t *testing.T) { w.suffer(t, f) }) {
-			// The next fault would begin in whatever state this one has left.
+			// What comes next would begin in whatever state this one has left.
 			t.Fatal("the faults after this one are left out")
 		}
 		for _, alert := range f.alerts {
@@ -49,13 +49,13 @@ func TestAlerts(t *testing.T) {
 	}
 	for name := range w.shipped(t) {
 		if !seen[name] {
-			t.Errorf("no fault made %s fire", name)
+			t.Errorf("no fault has made %s fire", name)
 		}
 	}
 	w.stopAll(t)
 }
 
-func (w *fixture) shipped(t *testing.T) map[string]monitoring.Rule {
+func (w *world) shipped(t *testing.T) map[string]monitoring.Rule {
 	t.Helper()
 	rules, err := monitoring.LoadRules(w.root + "/deploy/monitoring/alerts.yaml")
 	if err != nil {
@@ -68,11 +68,11 @@ func (w *fixture) shipped(t *testing.T) map[string]monitoring.Rule {
 	return all
 }
 
-// within bounds how long alerts may take to fire or to clear: the longest range and `for`, plus
+// within bounds how long alerts may take to fire or to clear: the longest range and `for`, and
 // harness.Patience.
 func within() time.Duration { return time.Hour/time.Duration(*factor) + 2*harness.Patience }
 
-func (w *fixture) suffer(t *testing.T, f fault) {
+func (w *world) suffer(t *testing.T, f fault) {
 	harness.Eventually(t, within(), "nothing fires before", w.prom.quiet)
 	began := time.Now()
 	end := f.happen(t, w)
@@ -105,7 +105,7 @@ func (w *fixture) suffer(t *testing.T, f fault) {
 	end(t)
 	cleared := harness.Eventually(t, within(), "nothing fires after", w.prom.quiet)
 	w.settle(t)
-	t.Logf("nothing fires %v after the fault has ended", cleared)
+	t.Logf("nothing fires any more %v after the fault has ended", cleared)
 	during := fmt.Sprintf(`count by (alertname) (count_over_time(ALERTS{alertstate="firing"}[%ds]))`, int(time.Since(began).Seconds())+1)
 	samples, err := w.prom.query(t.Context(), during)
 	if err != nil {
@@ -121,10 +121,10 @@ func (w *fixture) suffer(t *testing.T, f fault) {
 	}
 }
 
-// unfilled matches what a template leaves if a label or value that it names is missing.
+// What a template leaves when a label or value that it names is not there.
 var unfilled = regexp.MustCompile(`<no value>|<error|%!|\{\{|/[ ,.]| {2,}`)
 
-// complaints returns what is wrong with the text of a firing alert.
+// complaints are what is wrong with the text of an alert that fires.
 func (a alert) complaints() []string {
 	var all []string
 	for name, text := range a.Annotations {
