@@ -21,11 +21,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// pages is the resource that the controller serves.
+// pages is the resource that the controller reconciles.
 var pages = schema.GroupVersionResource{Group: "example.flotilla.dev", Version: "v1", Resource: "pages"}
 
-// pageController keeps for each Page a ConfigMap with its HTML. It is written as controllers on
-// client-go are, and knows nothing of Flotilla.
+// pageController keeps a ConfigMap with the HTML of each Page. It is an ordinary client-go
+// controller, and knows nothing of Flotilla.
 type pageController struct {
 	client     kubernetes.Interface
 	pages      cache.GenericLister
@@ -55,21 +55,21 @@ func newPageController(
 	return c, nil
 }
 
-// enqueue takes a Page, or its ConfigMap, which has the same name.
+// enqueue takes a Page or its ConfigMap, which has the same name.
 func (c *pageController) enqueue(obj any) {
 	if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
 		c.queue.Add(name)
 	}
 }
 
-// Close is called instead of Run if the controller is given up before.
+// Close is called instead of Run if the controller is abandoned before it runs.
 func (c *pageController) Close() { c.queue.ShutDown() }
 
-// Run works until ctx ends, and returns once its workers have.
+// Run works until ctx ends, and returns once all workers have returned.
 func (c *pageController) Run(ctx context.Context) error {
 	defer c.queue.ShutDown()
 	if !cache.WaitForCacheSync(ctx.Done(), c.synced...) {
-		return nil // ctx has ended
+		return nil // ctx has ended.
 	}
 	var workers sync.WaitGroup
 	for range 2 {
@@ -97,11 +97,11 @@ func (c *pageController) work(ctx context.Context) {
 	}
 }
 
-// sync makes the ConfigMap of one Page what it should be.
+// sync makes the ConfigMap of one Page match the Page.
 func (c *pageController) sync(ctx context.Context, name cache.ObjectName) error {
 	obj, err := c.pages.ByNamespace(name.Namespace).Get(name.Name)
 	if apierrors.IsNotFound(err) {
-		return nil // the garbage collector deletes its ConfigMap
+		return nil // The garbage collector deletes its ConfigMap.
 	} else if err != nil {
 		return err
 	}

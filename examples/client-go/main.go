@@ -1,4 +1,4 @@
-// A controller on client-go, run as a fleet. See README.md.
+// A client-go controller that runs as a fleet. See README.md.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// A controller on controller-runtime, run as a fleet. See README.md.
+// A controller-runtime controller that runs as a fleet. See README.md.
 package main
 
 import (
@@ -41,7 +41,7 @@ func main() {
 	ctrl.SetLogger(zap.New())
 	klog.SetLogger(ctrl.Log)
 
-	// What each process has once: metrics, probes, and webhooks if there are any.
+	// Each process has one of these: metrics, probes, and webhooks if there are any.
 	mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{
 		Scheme:                 scheme,
 		Metrics:                metricsserver.Options{BindAddress: metricsAddr},
@@ -49,7 +49,7 @@ func main() {
 	})
 	exitOn(err, "unable to start manager")
 
-	// What each shard has.
+	// Each shard has its own manager.
 	f, err := flotilla.New(mgr.GetConfig(), flotilla.Options{
 		Fleet: "websites", Namespace: namespace, Member: member, Registerer: metrics.Registry, MetricPrefix: "websites",
 	})

@@ -25,11 +25,11 @@ type WebsiteReconciler struct {
 // +kubebuilder:rbac:groups=web.example.com,resources=websites/status,verbs=update
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch;create;update
 
-// Reconcile keeps for a Website a ConfigMap with its HTML.
+// Reconcile keeps a ConfigMap with a Website's HTML.
 func (r *WebsiteReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var website webv1.Website
 	if err := r.Get(ctx, req.NamespacedName, &website); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err) // the garbage collector deletes its ConfigMap
+		return ctrl.Result{}, client.IgnoreNotFound(err) // The garbage collector deletes its ConfigMap.
 	}
 	page := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: website.Name, Namespace: website.Namespace}}
 	result, err := ctrl.CreateOrUpdate(ctx, r.Client, page, func() error {

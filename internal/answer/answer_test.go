@@ -47,7 +47,7 @@ func meta(version string) metav1.ObjectMeta {
 	}
 }
 
-// TestParse has the answers that an API server gives to writes, in both encodings.
+// TestParse parses the answers that an API server gives to writes, in both encodings.
 func TestParse(t *testing.T) {
 	for name, tc := range map[string]struct {
 		object  runtime.Object
@@ -119,7 +119,7 @@ func TestBody(t *testing.T) {
 		resp := &http.Response{Header: http.Header{"Content-Type": {jsonType}}, Body: io.NopCloser(iotest.OneByteReader(strings.NewReader(text)))}
 		body := Body(resp, func(got Object, err error) {
 			if calls++; got != tc.want || !errors.Is(err, tc.err) {
-				t.Errorf("%s: told of %+v, %v, want %+v, %v", name, got, err, tc.want, tc.err)
+				t.Errorf("%s: got %+v, %v, want %+v, %v", name, got, err, tc.want, tc.err)
 			}
 		})
 		got, err := io.ReadAll(io.LimitReader(body, tc.read))
@@ -127,12 +127,12 @@ func TestBody(t *testing.T) {
 			t.Errorf("%s: read %q, %v, want %q", name, got, err, want)
 		}
 		if err := errors.Join(body.Close(), body.Close()); err != nil || calls != 1 {
-			t.Errorf("%s: told %d times, want once; closing: %v", name, calls, err)
+			t.Errorf("%s: called %d times, want once; closing: %v", name, calls, err)
 		}
 	}
 }
 
-// TestName has bodies of requests that create objects, in both encodings.
+// TestName parses bodies of requests that create objects, in both encodings.
 func TestName(t *testing.T) {
 	for _, contentType := range []string{jsonType, protobufType} {
 		for name, tc := range map[string]struct {

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestHelpListsEveryCommand: upstream's usage of the root shows flags only, so the help text names
-// every command that does something, however deep, once.
+// TestHelpListsEveryCommand checks that the help text names every command that does something
+// exactly once. Upstream's usage of the root command shows only flags.
 func TestHelpListsEveryCommand(t *testing.T) {
 	root, err := NewCommand()
 	if err != nil {

@@ -26,7 +26,7 @@ func TestParseLeaderLock(t *testing.T) {
 		{text: "cloud.example.com", lease: "cloud.example.com"},
 		{text: "kcm-jobs=job-controller", lease: "kcm-jobs", controllers: []string{"job-controller"}},
 		{text: "kcm-jobs=job-controller,cronjob-controller", lease: "kcm-jobs", controllers: []string{"job-controller", "cronjob-controller"}},
-		{text: "kcm-jobs=job", lease: "kcm-jobs", controllers: []string{"job-controller"}}, // upstream's alias
+		{text: "kcm-jobs=job", lease: "kcm-jobs", controllers: []string{"job-controller"}}, // Upstream's alias.
 		{text: "", fault: `--leader-lock "": "" must be the name of a Lease`},
 		{text: "=job-controller", fault: `"" must be the name of a Lease`},
 		{text: "Kube_Controller", fault: `--leader-lock "Kube_Controller": "Kube_Controller" must be the name of a Lease`},
@@ -90,9 +90,9 @@ func TestMigratedBy(t *testing.T) {
 		"node-ipam-controller", "kube-controller-manager",
 		"job-controller", "*",
 		"cronjob-controller", "cloud-controller-manager",
-		"serviceaccount-token-controller", "*", // always under the main Lease
-		"route-controller", "*", // none of the catalogue
-		"job", "cloud-controller-manager") // an alias, which upstream does not resolve here
+		"serviceaccount-token-controller", "*", // Always under the main Lease.
+		"route-controller", "*", // Not in the catalogue.
+		"job", "cloud-controller-manager") // An alias, which upstream does not resolve here.
 	if got, want := migratedBy(m, leadermigration.ControllerMigrated), []string{"job-controller", "node-ipam-controller"}; !slices.Equal(got, want) {
 		t.Errorf("migrated: %v, want %v", got, want)
 	}
@@ -216,7 +216,7 @@ func TestLeaderLockFlagsAreChecked(t *testing.T) {
 
 func withoutElection(o *Options) { o.Generic.LeaderElection.LeaderElect = false }
 
-// requireFaults fails unless options with these leader locks are refused for these faults, and
+// requireFaults fails unless options with these leader locks are refused for these faults, or
 // accepted if there are none.
 func requireFaults(t *testing.T, leaderLocks []string, change func(*Options), faults ...string) {
 	t.Helper()
@@ -239,8 +239,7 @@ func requireFaults(t *testing.T, leaderLocks []string, change func(*Options), fa
 	}
 }
 
-// A member takes its leader lock by itself. One that said it were a candidate for an API server to
-// choose would not be true.
+// A member acquires its leader lock by itself. An API server cannot choose it as a candidate.
 func TestCoordinatedElectionIsRefused(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CoordinatedLeaderElection, true)
 	for name, tc := range map[string]struct {

@@ -15,7 +15,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// binding is that of deploy/fence, changed.
+// binding returns the binding of deploy/fence, changed.
 func binding(change func(*admissionv1.ValidatingAdmissionPolicyBindingSpec)) *admissionv1.ValidatingAdmissionPolicyBinding {
 	b := &admissionv1.ValidatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: fencePolicy},
@@ -55,8 +55,9 @@ func TestPolicyIsFound(t *testing.T) {
 	}
 }
 
-// TestPolicyThatCannotBeLookedFor takes no answer for the safer one, and a refusal for what it is.
-func TestPolicyThatCannotBeLookedFor(t *testing.T) {
+// Without an answer the policy counts as enforced, which is safer. A refusal counts as not
+// enforced.
+func TestPolicyThatCannotBeRead(t *testing.T) {
 	resource := schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "validatingadmissionpolicybindings"}
 	for name, tc := range map[string]struct {
 		err             error
@@ -75,8 +76,8 @@ func TestPolicyThatCannotBeLookedFor(t *testing.T) {
 	}
 }
 
-// TestFenceDelayWithinAHandoff: a member that is told to end waits for as long as a handoff may
-// take, so the delay must fit.
+// TestFenceDelayWithinAHandoff checks that the delay fits into a handoff, because a member that is
+// told to end waits only that long.
 func TestFenceDelayWithinAHandoff(t *testing.T) {
 	for handoff, want := range map[time.Duration]bool{7 * time.Second: false, 8 * time.Second: true} {
 		o, err := NewOptions()

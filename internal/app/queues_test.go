@@ -12,8 +12,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
 )
 
-// TestQueuesFindTheirShard fails if, in the binary, another package has become the provider of the
-// workqueues' metrics: the first that is initialised does. Package queues says why it is that one.
+// TestQueuesFindTheirShard fails if another package in the binary has become the provider of the
+// workqueues' metrics. The provider that is initialised first wins; package queues explains why it
+// must be this one.
 func TestQueuesFindTheirShard(t *testing.T) {
 	g := queues.NewGroup("cluster", "garbage")
 	defer queues.Forget("cluster", "garbage")

@@ -15,8 +15,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 )
 
-// refusal does with flags what a process does before it serves, and returns why it would end.
-// Nobody listens where the kubeconfig points: flags and files are judged without a server.
+// refusal parses and checks flags as a process does before it serves, and returns the error that
+// would end it. The kubeconfig leads nowhere: flags and files are checked without a server.
 func refusal(t *testing.T, flags []string) error {
 	t.Helper()
 	o, err := NewOptions()
@@ -75,7 +75,7 @@ func write(t *testing.T, name, text string) string {
 	return file
 }
 
-// bad are flags that cannot work, and what the error must say: the field, the value and what is
+// bad has flags that cannot work, and what the error must contain: the field, the value and what is
 // allowed.
 type bad struct {
 	name  string
@@ -100,7 +100,7 @@ func requireRefusals(t *testing.T, all []bad) {
 	}
 }
 
-// TestGoodInputIsAccepted: what the tests of refusals add to is accepted as it is.
+// TestGoodInputIsAccepted checks that the flags that the tests of refusals start from are accepted.
 func TestGoodInputIsAccepted(t *testing.T) {
 	for _, flags := range [][]string{nil, {"--leader-lock=none"}, {"--leader-elect=false"}, {"--share-kube-api-limits"}} {
 		if err := refusal(t, flags); err != nil {

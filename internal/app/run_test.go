@@ -19,7 +19,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 )
 
-// optionsOf returns what a process with the flags is in its fleet.
+// optionsOf returns the fleet options of a process with the flags.
 func optionsOf(t *testing.T, change func(*Options), p parts) flotilla.Options {
 	t.Helper()
 	o, err := NewOptions()
@@ -37,8 +37,8 @@ const shutdownTimeout = 5 * time.Second
 
 var recorder = record.NewFakeRecorder(1)
 
-// TestFlagsReachTheFleet finds the option of the door that somebody forgets, or takes for another:
-// no two of one type have the same value.
+// TestFlagsReachTheFleet finds an option of package flotilla that is forgotten or mixed up with
+// another: no two of the same type have the same value.
 func TestFlagsReachTheFleet(t *testing.T) {
 	clock, observed, enforced := election.NewClock(), 0, true
 	got := optionsOf(t, func(o *Options) {
@@ -71,8 +71,8 @@ func TestFlagsReachTheFleet(t *testing.T) {
 		Events: recorder, Clock: clock,
 	}
 	elsewhere := []string{
-		"Ranges", "Version", "Outside", // of controllers that are added one by one
-		"MetricPrefix", // the default
+		"Ranges", "Version", "Outside", // For controllers that are added one by one.
+		"MetricPrefix", // The default.
 	}
 	gots, wants := reflect.ValueOf(got), reflect.ValueOf(want)
 	for i := range gots.NumField() {
@@ -81,7 +81,7 @@ func TestFlagsReachTheFleet(t *testing.T) {
 			t.Errorf("%s is %v", name, value)
 		}
 		if value.Kind() == reflect.Func {
-			continue // called below
+			continue // Called below.
 		}
 		if !reflect.DeepEqual(value.Interface(), wants.Field(i).Interface()) {
 			t.Errorf("%s is %v, want %v", name, value, wants.Field(i))
@@ -107,7 +107,7 @@ func setNativeHistograms(t *testing.T, to bool) {
 	featuregatetesting.SetFeatureGateDuringTest(t, gates, metricsfeatures.NativeHistograms, to)
 }
 
-// TestZeroIsNever: to the door 0 is its default, and to a flag it is 0.
+// A flag of 0 stays 0. In package flotilla's options, 0 means the default.
 func TestZeroIsNever(t *testing.T) {
 	options := optionsOf(t, func(o *Options) {
 		o.Fleet.LeaderLockDelay, o.Fleet.ReplanInterval, o.Fleet.RebalanceDelay = 0, 0, 0
@@ -123,8 +123,8 @@ func TestZeroIsNever(t *testing.T) {
 	}
 }
 
-// TestMetricsFollowUpstreamsFlags: component-base obeys these flags for what it makes, and a
-// member's metrics are not among that.
+// component-base applies upstream's metrics flags only to metrics that it makes. A member's metrics
+// must obey them too.
 func TestMetricsFollowUpstreamsFlags(t *testing.T) {
 	for _, native := range []bool{true, false} {
 		setNativeHistograms(t, native)

@@ -18,7 +18,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 )
 
-// TestBadShadowFlags has flags of a shadow that cannot work.
+// TestBadShadowFlags checks that flags of a shadow that cannot work are refused.
 func TestBadShadowFlags(t *testing.T) {
 	requireRefusals(t, []bad{
 		{"more than there are", []string{"--shadow=5/4"}, []string{"5/4", "--shadow", "K/N"}},
@@ -33,8 +33,8 @@ func TestBadShadowFlags(t *testing.T) {
 	}
 }
 
-// TestShadeCoversEveryClient: neither the client that upstream has made nor one that is made of the
-// process's configuration sends a write, and nobody is to mint tokens.
+// TestShadeCoversEveryClient checks that no client sends a write, neither upstream's nor one that
+// is made from the process's configuration. Nothing may mint tokens.
 func TestShadeCoversEveryClient(t *testing.T) {
 	var sent atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { sent.Add(1); w.WriteHeader(http.StatusTeapot) }))
@@ -78,11 +78,12 @@ func TestShadeCoversEveryClient(t *testing.T) {
 		t.Errorf("a read was not sent: %v", err)
 	}
 	if c.ComponentConfig.KubeCloudShared.UseServiceAccountCredentials || !s.mints {
-		t.Error("tokens are to be minted")
+		t.Error("tokens would be minted")
 	}
 }
 
-// TestAccounts: clients of controllers have service accounts, those of the process have none.
+// TestAccounts checks that clients of controllers have service accounts, and those of the process
+// have none.
 func TestAccounts(t *testing.T) {
 	account := accountOf(catalogue.Identities())
 	for client, want := range map[string]string{
@@ -95,7 +96,7 @@ func TestAccounts(t *testing.T) {
 	}
 }
 
-// TestActsOutside: controllers of volumes do, and each is where a shadow looks for it.
+// TestActsOutside checks that exactly two controllers of volumes act outside the cluster.
 func TestActsOutside(t *testing.T) {
 	var all []string
 	for _, row := range catalogue.All() {

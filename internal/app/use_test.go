@@ -9,7 +9,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// TestUsage measures from call to call, and not from the start of the process.
+// TestUsage checks that usage is measured from call to call, not from the start of the process.
 func TestUsage(t *testing.T) {
 	now, used := time.Unix(1000, 0), 7*time.Second
 	u := newUsage(func() time.Time { return now }, func() time.Duration { return used })
@@ -26,7 +26,7 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	if processorTime() <= 0 {
-		t.Error("the test has used no processor")
+		t.Error("the test has used no CPU time")
 	}
 }
 
@@ -38,14 +38,14 @@ func TestWorkBetween(t *testing.T) {
 		before.Took[i], after.Took[i] = 100, 100
 	}
 	if w := workBetween(before, after, 10*time.Second); *w != (leaseapi.UseOfWork{Retries: 500}) {
-		t.Errorf("nothing was reconciled, and it says %+v", *w)
+		t.Errorf("nothing was reconciled, got %+v", *w)
 	}
 	after.Took[2] += 60
 	after.Took[5] += 38
 	after.Took[9] += 2
 	us := func(i int) int64 { return int64(1e6 * queues.TookAtMost(i)) }
 	if w := workBetween(before, after, 10*time.Second); *w != (leaseapi.UseOfWork{Reconciles: 10000, Retries: 500, P50: us(2), P99: us(9)}) {
-		t.Errorf("it says %+v", *w)
+		t.Errorf("got %+v", *w)
 	}
 	after.Took[9]--
 	after.Took[5]++
@@ -54,7 +54,7 @@ func TestWorkBetween(t *testing.T) {
 	}
 }
 
-// TestHealthBetween: errors are those of the time between, as requests and waits are.
+// TestHealthBetween checks that errors, requests and waits are of the time between two calls.
 func TestHealthBetween(t *testing.T) {
 	asked, answered := requests.Done{All: 1000, Errors: 100}, requests.Done{All: 1250, Errors: 105}
 	var before, after queues.Done
@@ -62,12 +62,12 @@ func TestHealthBetween(t *testing.T) {
 		before.Waited[i], after.Waited[i] = 100, 100
 	}
 	if got := healthBetween(before, after, asked, answered, 10*time.Second); *got != (leaseapi.Health{Requests: 25000, Errors: 500}) {
-		t.Errorf("it says %+v", *got)
+		t.Errorf("got %+v", *got)
 	}
 	after.Waited[3] += 98
 	after.Waited[7] += 2
 	want := leaseapi.Health{Wait50: int64(1e6 * queues.TookAtMost(3)), Wait99: int64(1e6 * queues.TookAtMost(7))}
 	if got := healthBetween(before, after, asked, asked, 10*time.Second); *got != want {
-		t.Errorf("it says %+v, want %+v", *got, want)
+		t.Errorf("got %+v, want %+v", *got, want)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// began is the Lease of the fleet's only shard, as it was written first.
+// began is the first write of the Lease of the fleet's only shard.
 const began = `{"kind":"Event","apiVersion":"audit.k8s.io/v1","stage":"ResponseComplete","verb":"create","userAgent":"flotilla/v1","responseStatus":{"code":201},` +
 	`"objectRef":{"resource":"leases","namespace":"kube-system","name":"flotilla-cluster-nodes"},` +
 	`"responseObject":{"metadata":{"name":"flotilla-cluster-nodes","resourceVersion":"10",` +
@@ -20,7 +20,7 @@ const began = `{"kind":"Event","apiVersion":"audit.k8s.io/v1","stage":"ResponseC
 	`"spec":{"holderIdentity":"flotilla-0_aaa","leaseTransitions":1,"leaseDurationSeconds":15}},` +
 	`"requestReceivedTimestamp":"2026-07-01T12:00:00.000000Z","stageTimestamp":"2026-07-01T12:00:00.001000Z"}` + "\n"
 
-// written is a write of a member.
+// written is a member's write, as an audit event.
 func written(member string) string {
 	return fmt.Sprintf(`{"kind":"Event","apiVersion":"audit.k8s.io/v1","stage":"ResponseComplete","verb":"patch","userAgent":"x flotilla (member=%s; shard=cluster/nodes; term=1)",`+
 		`"responseStatus":{"code":200},"objectRef":{"resource":"nodes","name":"n"},`+
@@ -41,7 +41,7 @@ func packed(t *testing.T, text string) string {
 	return out.String()
 }
 
-// TestAudit reads logs from files: what is printed, and with which status it ends.
+// TestAudit reads logs from files, and checks the output and the exit status.
 func TestAudit(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
@@ -63,7 +63,7 @@ func TestAudit(t *testing.T) {
 	tests := map[string]struct {
 		args   []string
 		status int
-		want   string // in what is printed
+		want   string // Part of the output.
 	}{
 		"clean":                     {[]string{good}, 0, "violations: 0"},
 		"as JSON":                   {[]string{"-o", "json", good}, 0, `"clean": true`},

@@ -16,8 +16,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// TestBadFlags: each error names what is wrong, its value and what is allowed, and nothing is asked
-// of the cluster.
+// TestBadFlags checks that each error names what is wrong, its value and what is allowed, and that
+// no request is made.
 func TestBadFlags(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -112,8 +112,8 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
-// TestNoPlanToWorkWith: commands that need a plan say why there is none, and show still shows what
-// there is.
+// TestNoPlanToWorkWith checks that commands that need a plan say why there is none. The command
+// show still prints what exists.
 func TestNoPlanToWorkWith(t *testing.T) {
 	junk := newLeases(t, testPlan(t))
 	junk[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.DocumentAnnotation] = `{"generation":0}`
@@ -135,7 +135,7 @@ func TestNoPlanToWorkWith(t *testing.T) {
 	}
 }
 
-// TestForbidden says what is not allowed.
+// TestForbidden: errors name the refused request.
 func TestForbidden(t *testing.T) {
 	c := newCluster(newLeases(t, testPlan(t)))
 	refuse := func(verb string) {
@@ -154,7 +154,7 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// TestKubeconfig names the file and the context at fault.
+// TestKubeconfig checks that errors name the file and the context at fault.
 func TestKubeconfig(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("HOME", t.TempDir())

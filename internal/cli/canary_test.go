@@ -18,7 +18,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// versions has the members be of builds that know canaries, one version each, and say what they do.
+// versions gives each member a version that supports canaries, and publishes health for each.
 func (l leases) versions(versions ...string) {
 	for i, v := range versions {
 		a := l[election.MemberLease(testFleet, fmt.Sprintf("flotilla-%d", i))].Annotations
@@ -46,8 +46,8 @@ func (c *cluster) namespace(t *testing.T, name string) {
 	}
 }
 
-// TestCanaryBeginsAndEnds: start cuts the namespaces out and keeps everything else where it is;
-// promote leaves what was tried where it is; abort and forget.
+// TestCanaryBeginsAndEnds: start cuts the namespaces out and keeps everything else where it is, and
+// promote keeps them where they are. abort and forget follow.
 func TestCanaryBeginsAndEnds(t *testing.T) {
 	for _, promote := range []bool{true, false} {
 		l := newLeases(t, testPlan(t))
@@ -64,7 +64,7 @@ func TestCanaryBeginsAndEnds(t *testing.T) {
 			return out
 		}
 		if out := run("canary start --namespaces=team-b,team-a,team-b --by=alice --dry-run"); c.writes() != writes || !strings.Contains(out, "Dry run") {
-			t.Errorf("a dry run has written: %s", out)
+			t.Errorf("the dry run wrote: %s", out)
 		}
 		c.conflicts(2, func() {})
 		out := run("canary start --namespaces=team-b,team-a,team-b --by=alice")
@@ -84,7 +84,7 @@ func TestCanaryBeginsAndEnds(t *testing.T) {
 			i := slices.IndexFunc(before.Shards(), func(old shard.Shard) bool { return old.Namespaced() && old.Range.Overlaps(s.Range) })
 			holder := election.MemberOf(*l[leaseapi.ShardLease(testFleet, before.Shards()[i].ID)].Spec.HolderIdentity)
 			if s.Home != holder {
-				t.Errorf("%s has the home %q, want %s, who has it", s.ID, s.Home, holder)
+				t.Errorf("%s has the home %q, want its holder %s", s.ID, s.Home, holder)
 			}
 		}
 		if !promote {
@@ -95,7 +95,7 @@ func TestCanaryBeginsAndEnds(t *testing.T) {
 			}
 			run("canary start --namespaces=team-c")
 			if plan = c.written(t); plan.Canary.Aborted || plan.Canary.Namespaces[0] != "team-c" {
-				t.Errorf("the canary is %+v, want it begun anew", plan.Canary)
+				t.Errorf("the canary is %+v, want a new one", plan.Canary)
 			}
 			run("canary abort")
 			run("canary forget")
@@ -111,7 +111,8 @@ func TestCanaryBeginsAndEnds(t *testing.T) {
 	}
 }
 
-// TestCanaryRefused: nothing is written, and the error names what is wrong, and what is allowed.
+// TestCanaryRefused checks that nothing is written, and that the error names what is wrong and what
+// is allowed.
 func TestCanaryRefused(t *testing.T) {
 	running := func(aborted bool) func(leases) {
 		return func(l leases) {
@@ -195,8 +196,8 @@ func TestCanaryRefused(t *testing.T) {
 	}
 }
 
-// TestCanaryBeforeItsFirstMember is the safe order: the version has to be named, and a warning says
-// that it is not there.
+// TestCanaryBeforeItsFirstMember follows the safe order: the version must be named, and a warning
+// says that no member has it.
 func TestCanaryBeforeItsFirstMember(t *testing.T) {
 	l := newLeases(t, testPlan(t))
 	l.versions("v1.37.1", "v1.37.1")
@@ -210,7 +211,7 @@ func TestCanaryBeforeItsFirstMember(t *testing.T) {
 	}
 }
 
-// TestCanaryByWeight picks a part of the keyspace by what holders have counted.
+// TestCanaryByWeight selects a part of the keyspace by the holders' census.
 func TestCanaryByWeight(t *testing.T) {
 	plan := testPlan(t)
 	l := newLeases(t, plan)
@@ -243,8 +244,8 @@ func TestCanaryByWeight(t *testing.T) {
 	}
 }
 
-// triedLeases are those of a fleet of two versions, each member of which holds what the canary
-// gives it.
+// triedLeases returns the Leases of a fleet of two versions, in which each member holds what the
+// canary gives it.
 func triedLeases(t *testing.T, plan shard.Plan) leases {
 	t.Helper()
 	l := newLeases(t, plan)
@@ -259,7 +260,7 @@ func triedLeases(t *testing.T, plan shard.Plan) leases {
 	return l
 }
 
-// TestCanaryStatus shows both versions side by side, and 'flotilla status' the same.
+// TestCanaryStatus: 'flotilla canary status' and 'flotilla status' show both versions side by side.
 func TestCanaryStatus(t *testing.T) {
 	plan := testPlan(t)
 	edited := plan
@@ -287,8 +288,7 @@ func TestCanaryStatus(t *testing.T) {
 			t.Errorf("status: want %q in\n%s", want, out)
 		}
 	}
-	// A member of a build that does not say how its controllers fare leaves it open for its
-	// version.
+	// If one member publishes no health, the values for its version stay open.
 	delete(l[election.MemberLease(testFleet, "flotilla-1")].Annotations, leaseapi.HealthAnnotation)
 	out, _, err = newCluster(l).run(t, "", "canary", "status")
 	if want := "v1.38.0 (canary)  1        1       -       1.2 %    4       -         -         500µs     25ms      -           40.0\n"; err != nil || !strings.Contains(out, want) {

@@ -26,7 +26,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// cluster is an API server that has Leases, and nothing else.
+// cluster is an API server with nothing but Leases.
 type cluster struct {
 	*fake.Clientset
 	clock clock.WithTicker
@@ -40,7 +40,7 @@ func newCluster(l leases) *cluster {
 	return &cluster{Clientset: fake.NewClientset(objects...), clock: clocktesting.NewFakeClock(testNow)}
 }
 
-// run runs a command as a shell would, and returns what it prints.
+// run runs a command as a shell would, and returns its output.
 func (c *cluster) run(t *testing.T, stdin string, args ...string) (out, progress string, err error) {
 	t.Helper()
 	root := &cobra.Command{Use: "flotilla", SilenceErrors: true, SilenceUsage: true}
@@ -76,8 +76,7 @@ func (c *cluster) writes() int {
 	return n
 }
 
-// conflicts has the first n updates of Leases refused; before does what somebody else does
-// meanwhile.
+// conflicts makes the first n updates of Leases fail; before makes the change of the other writer.
 func (c *cluster) conflicts(n int, before func()) {
 	c.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 		if n--; n < 0 {
@@ -97,7 +96,7 @@ func document(t *testing.T, plan shard.Plan) string {
 	return text
 }
 
-// TestShowEditApply goes the way of an operator: what show prints can be edited and applied, once.
+// TestShowEditApply follows an operator's steps: the output of show can be edited and applied once.
 func TestShowEditApply(t *testing.T) {
 	plan := testPlan(t)
 	c := newCluster(newLeases(t, plan))
@@ -124,7 +123,7 @@ func TestShowEditApply(t *testing.T) {
 		t.Errorf("the plan is %+v, %v", now, err)
 	}
 	if _, _, err = c.run(t, "", "plan", "apply", "-f", file); !errors.Is(err, ErrChanged) || c.writes() != 1 {
-		t.Errorf("the same again: %v, %d writes; want it refused", err, c.writes())
+		t.Errorf("the same document again: %v, %d writes; want an error", err, c.writes())
 	}
 	shown, _, _ = c.run(t, "", "plan", "show", "-o", "document")
 	out, _, err = c.run(t, shown, "plan", "apply", "-f", "-")
@@ -133,8 +132,8 @@ func TestShowEditApply(t *testing.T) {
 	}
 }
 
-// TestApplyInConflict: a renewal in between costs a second try, another plan in between is not
-// written over.
+// TestApplyInConflict checks that a renewal in between costs a second try, and that another plan in
+// between is not overwritten.
 func TestApplyInConflict(t *testing.T) {
 	plan := testPlan(t)
 	edited := document(t, split(plan))
@@ -171,7 +170,7 @@ func TestApplyInConflict(t *testing.T) {
 			t.Errorf("%v, %d writes", err, c.writes())
 		}
 		if now, err := c.plan(t); err != nil || now.Digest() != other.Digest() {
-			t.Errorf("the other plan was written over: %+v, %v", now, err)
+			t.Errorf("the other plan was overwritten: %+v, %v", now, err)
 		}
 	})
 	t.Run("first plan", func(t *testing.T) {
@@ -179,7 +178,7 @@ func TestApplyInConflict(t *testing.T) {
 		c.PrependReactor("create", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			lease := newLeases(t, plan)[leaseapi.PlanLease(testFleet)]
 			_ = c.Tracker().Add(lease)
-			return false, nil, nil // and so it exists
+			return false, nil, nil // So it exists.
 		})
 		if out, _, err := c.run(t, edited, "plan", "apply", "-f", "-"); err != nil || c.writes() != 2 {
 			t.Errorf("%v, %d writes\n%s", err, c.writes(), out)
@@ -208,7 +207,7 @@ func TestRebalanceWrites(t *testing.T) {
 	}
 }
 
-// TestApplyWaits for members that take what is new after a while, in virtual time.
+// TestApplyWaits, in virtual time, has members that adopt the plan after a while.
 func TestApplyWaits(t *testing.T) {
 	plan := testPlan(t)
 	next, err := plan.Successor(split(plan))
@@ -218,10 +217,10 @@ func TestApplyWaits(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		wait string
-		// after is when the members do what change does.
+		// after is when change is made to the members.
 		after  time.Duration
 		change func(leases)
-		want   []string // in the error, none if it is to succeed
+		want   []string // Parts of the error; none if apply must succeed.
 	}{
 		{"in time", "--wait", 30 * time.Second, func(l leases) {
 			for i, name := range []string{"g4-00", "g4-01"} {

@@ -17,15 +17,15 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// asked is an API server without any Lease, and what it has been asked.
-type asked struct {
+// recordingServer is an API server without any Lease that records its requests.
+type recordingServer struct {
 	*httptest.Server
 	last *http.Request
 }
 
-func newAsked(t *testing.T) *asked {
+func newRecordingServer(t *testing.T) *recordingServer {
 	t.Helper()
-	a := &asked{}
+	a := &recordingServer{}
 	a.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a.last = r
 		w.Header().Set("Content-Type", "application/json")
@@ -46,12 +46,12 @@ func execute(t *testing.T, args ...string) error {
 	return root.ExecuteContext(t.Context())
 }
 
-// TestConnectionFlags gives kubectl's flags to a command, with a kubeconfig and without one.
+// TestConnectionFlags passes kubectl's flags to a command, with a kubeconfig and without one.
 func TestConnectionFlags(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	first, second := newAsked(t), newAsked(t)
+	first, second := newRecordingServer(t), newRecordingServer(t)
 	file := filepath.Join(t.TempDir(), "config")
 	text := `{"apiVersion":"v1","kind":"Config","current-context":"a",
 "contexts":[{"name":"a","context":{"cluster":"one","user":"ann","namespace":"ignored"}}],
@@ -67,7 +67,7 @@ func TestConnectionFlags(t *testing.T) {
 	}
 	for _, test := range []struct {
 		args      string
-		server    *asked
+		server    *recordingServer
 		namespace string
 		headers   map[string]string
 	}{
@@ -88,10 +88,10 @@ func TestConnectionFlags(t *testing.T) {
 			}
 			got := test.server.last
 			if got == nil {
-				t.Fatal("another server was asked, or none")
+				t.Fatal("another server got the request, or none did")
 			}
 			if want := "/apis/coordination.k8s.io/v1/namespaces/" + test.namespace + "/leases"; got.URL.Path != want {
-				t.Errorf("%s was asked for, want %s", got.URL.Path, want)
+				t.Errorf("%s was requested, want %s", got.URL.Path, want)
 			}
 			for name, want := range test.headers {
 				if value := got.Header.Get(name); value != want {
@@ -112,7 +112,7 @@ func TestConnectionFlags(t *testing.T) {
 	}
 }
 
-// TestImpersonateAsPod impersonates whatever the credentials are.
+// TestImpersonateAsPod checks that impersonation works with any credentials.
 func TestImpersonateAsPod(t *testing.T) {
 	var target Target
 	command := &cobra.Command{}
@@ -127,8 +127,8 @@ func TestImpersonateAsPod(t *testing.T) {
 	}
 }
 
-// TestEveryCommandConnectsAlike holds each command but audit, which connects to nothing, against
-// kubectl's flags.
+// TestEveryCommandConnectsAlike checks that each command has kubectl's connection flags, except
+// audit, which does not connect.
 func TestEveryCommandConnectsAlike(t *testing.T) {
 	flags := []string{
 		"as", "as-group", "as-uid", "certificate-authority", "client-certificate", "client-key", "cluster", "context",

@@ -18,8 +18,8 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/status/page"
 )
 
-// TestDashboard serves the page from the Leases, follows them, refuses foreign names and ends when
-// it is interrupted.
+// TestDashboard: the command serves the page from the Leases, follows them, refuses foreign host
+// names, and ends when interrupted.
 func TestDashboard(t *testing.T) {
 	_, l := usedFleet(t)
 	c := newCluster(l)
@@ -46,7 +46,7 @@ func TestDashboard(t *testing.T) {
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	_, url, _ := strings.Cut(strings.TrimSpace(line), " is at ")
 	if !strings.HasPrefix(url, "http://127.0.0.1:") {
-		t.Fatalf("said %q", line)
+		t.Fatalf("printed %q", line)
 	}
 
 	get := func(url, host string) (int, string) {
@@ -75,7 +75,7 @@ func TestDashboard(t *testing.T) {
 		}
 	}
 	if strings.Contains(body, "his member") {
-		t.Errorf("the page speaks of a member that has made it:\n%s", body)
+		t.Errorf("the page names a member as its source:\n%s", body)
 	}
 	for host, want := range map[string]int{"localhost:1": http.StatusOK, "[::1]:1": http.StatusOK, "127.9.9.9": http.StatusOK, "evil.example.com": http.StatusForbidden, "10.0.0.1:80": http.StatusForbidden, "localhost.evil.example": http.StatusForbidden} {
 		if code, body := get(url, host); code != want || want != http.StatusOK && strings.Contains(body, "flotilla-1") {
@@ -86,7 +86,7 @@ func TestDashboard(t *testing.T) {
 		t.Errorf("another path: %d", code)
 	}
 
-	// What changes is on the next page.
+	// A change must be on the next page.
 	l.member("flotilla-9", testPlan(t))
 	if _, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Create(t.Context(), l["flotilla-member-flotilla-9"].DeepCopy(), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestDashboard(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if c.writes() > 2 { // the watch and the test's own
+	if c.writes() > 2 { // The watch's and the test's own.
 		t.Errorf("%d requests that are neither get nor list", c.writes())
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// drainMark returns what is on the member's Lease.
+// drainMark returns the drain annotation of the member's Lease.
 func (c *cluster) drainMark(t *testing.T, member string) string {
 	t.Helper()
 	lease, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), election.MemberLease(testFleet, member), metav1.GetOptions{})
@@ -31,7 +31,8 @@ func (c *cluster) drainMark(t *testing.T, member string) string {
 	return lease.Annotations[leaseapi.DrainAnnotation]
 }
 
-// TestDrain marks a member once, tells who gets its shards, and takes the mark back once.
+// TestDrain drains and undrains a member, each twice: the second time must write nothing. The
+// output names the members that get the shards.
 func TestDrain(t *testing.T) {
 	c := newCluster(newLeases(t, testPlan(t)))
 	for _, test := range []struct {
@@ -55,7 +56,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDrainRefused: nothing is written, and the error says what there is and what to do.
+// TestDrainRefused checks that nothing is written, and that the error says what exists and what to
+// do.
 func TestDrainRefused(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -92,7 +94,7 @@ func TestDrainRefused(t *testing.T) {
 	}
 }
 
-// TestDrainForced: the last member of a ring is marked, and not waited for.
+// TestDrainForced checks that the last member of a ring is drained without waiting.
 func TestDrainForced(t *testing.T) {
 	l := newLeases(t, testPlan(t))
 	l["flotilla-member-flotilla-1"].Annotations[leaseapi.RingsAnnotation] = "namespaces"
@@ -103,7 +105,7 @@ func TestDrainForced(t *testing.T) {
 	}
 }
 
-// TestDrainInConflict: renewals cost a further try each, and an end to it is said.
+// Each renewal costs one more try, and the error says when the command gives up.
 func TestDrainInConflict(t *testing.T) {
 	c := newCluster(newLeases(t, testPlan(t)))
 	c.conflicts(3, func() {})
@@ -124,13 +126,13 @@ func TestDrainInConflict(t *testing.T) {
 	}
 }
 
-// TestDrainWaits until the member holds nothing, for as long as it may, and not once somebody has
-// undrained it.
+// TestDrainWaits: drain waits until the member holds nothing, or until its limit, or until somebody
+// undrains the member.
 func TestDrainWaits(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func(leases)
-		want   string // in the error, none if it is to succeed
+		want   string // Part of the error; none if drain must succeed.
 	}{
 		{"handed over", func(l leases) {
 			for _, lease := range l {
@@ -178,8 +180,8 @@ func TestDrainWaits(t *testing.T) {
 	}
 }
 
-// TestCompletion offers live members and forms of output, and nothing, at once, where the API
-// server is out of reach.
+// TestCompletion: completion offers live members and output formats, and nothing, at once, if the
+// API server is out of reach.
 func TestCompletion(t *testing.T) {
 	l := newLeases(t, testPlan(t))
 	l.member("flotilla-2", testPlan(t)).Spec.HolderIdentity = nil
@@ -213,8 +215,8 @@ func (c *cluster) recordEvent(t *testing.T, name, lease, reason, message, kind s
 	}
 }
 
-// TestEvents sorts what Leases and Kubernetes events tell, and tells each thing once, whatever
-// words an event has.
+// TestEvents: events of Leases and of Kubernetes are sorted, and each appears once, whatever its
+// wording.
 func TestEvents(t *testing.T) {
 	l := newLeases(t, testPlan(t))
 	l.at("01").Spec.HolderIdentity, l.at("01").Spec.RenewTime.Time = ptr.To(""), testNow.Add(-10*time.Minute)

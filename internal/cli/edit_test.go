@@ -13,7 +13,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// clone returns a copy of the plan that may be changed.
+// clone returns a copy of the plan that the caller may change.
 func clone(plan shard.Plan) shard.Plan {
 	plan.Rings = slices.Clone(plan.Rings)
 	for i := range plan.Rings {
@@ -33,11 +33,11 @@ func split(plan shard.Plan) shard.Plan {
 	return plan
 }
 
-// TestPrepareKeepsHomes: what an edit does not concern stays where it is.
+// TestPrepareKeepsHomes checks that shards that an edit does not touch stay where they are.
 func TestPrepareKeepsHomes(t *testing.T) {
 	plan := testPlan(t)
 	l := newLeases(t, plan)
-	l.at("03").Spec.HolderIdentity = ptr.To("stranger_1") // whom no home may be given
+	l.at("03").Spec.HolderIdentity = ptr.To("stranger_1") // It may not become a home.
 	e, err := Prepare(l.read(), split(plan), acceptAll)
 	if err != nil {
 		t.Fatal(err)
@@ -56,9 +56,9 @@ func TestPrepareKeepsHomes(t *testing.T) {
 		}
 	}
 	if len(e.Changes) != 3 || len(e.Kept) != 2 {
-		t.Errorf("changes %v, kept %v; want the three of the split alone", e.Changes, e.Kept)
+		t.Errorf("changes %v, kept %v; want only the three of the split", e.Changes, e.Kept)
 	}
-	// A pin alone cuts nothing, and gives nobody a home.
+	// A pin alone cuts nothing, and gives no shard a home.
 	pinned := clone(plan)
 	pinned.Rings[0].Shards[1].Pin = "flotilla-0"
 	if e, err = Prepare(l.read(), pinned, acceptAll); err != nil || len(e.Kept) != 0 || len(e.Changes) != 1 {
@@ -126,9 +126,9 @@ func TestPrepareRefuses(t *testing.T) {
 	}
 }
 
-// TestPrepareByTheLastGoodPlan: where the plan cannot be used, the one that takes its place must be
-// able to follow the last good one, by which members judge it; and where the Lease does not keep
-// that, an operator's word is written though nothing changes.
+// TestPrepareByTheLastGoodPlan replaces a plan that cannot be used. The new plan must be a valid
+// successor of the last good one, by which members judge it. If the Lease has no last good plan, an
+// operator's plan is written even if it changes nothing.
 func TestPrepareByTheLastGoodPlan(t *testing.T) {
 	plan := testPlan(t)
 	l := newLeases(t, plan)
@@ -142,24 +142,24 @@ func TestPrepareByTheLastGoodPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := shard.CheckSuccessor(plan, e.Next); err != nil {
-		t.Errorf("what takes the place of junk may not follow the last good plan: %v", err)
+		t.Errorf("the plan that replaces junk is not a successor of the last good plan: %v", err)
 	}
 	if _, found := e.Next.Shard(first.ID); found {
-		t.Errorf("%s means something else and has kept its name", first.ID)
+		t.Errorf("%s means something else under the same name", first.ID)
 	}
 
 	l = newLeases(t, plan)
 	if e, err := Prepare(l.read(), plan, acceptAll); err != nil || !e.Same() {
-		t.Errorf("the plan as it is: %v, want that there is nothing to write", err)
+		t.Errorf("the unchanged plan: %v, want nothing to write", err)
 	}
 	delete(l[leaseapi.PlanLease(testFleet)].Annotations, leaseapi.LastGoodAnnotation)
 	if e, err := Prepare(l.read(), plan, acceptAll); err != nil || e.Same() {
-		t.Errorf("the plan as it is, without a last good one: %v, want it to be written", err)
+		t.Errorf("the unchanged plan, without a last good one: %v, want a write", err)
 	}
 }
 
-// TestPrepareReplacesJunk: where there is no plan to go by, the edited one takes its place under a
-// generation that nobody has seen yet.
+// TestPrepareReplacesJunk checks that without any usable plan the edited one is written, under a
+// generation that no member has seen.
 func TestPrepareReplacesJunk(t *testing.T) {
 	plan := testPlan(t)
 	for _, test := range []struct {

@@ -48,7 +48,7 @@ func (c *cluster) serving() *cluster {
 	return c
 }
 
-// TestExplainObject asks for objects by any name that kubectl takes for their type.
+// TestExplainObject names the type of an object in every way that kubectl accepts.
 func TestExplainObject(t *testing.T) {
 	for _, test := range []struct {
 		args string
@@ -75,7 +75,7 @@ func TestExplainObject(t *testing.T) {
 				}
 			}
 			if strings.Contains(out, test.not) {
-				t.Errorf("%q is there:\n%s", test.not, out)
+				t.Errorf("%q is present:\n%s", test.not, out)
 			}
 			if c.writes() > 0 {
 				t.Errorf("%d writes", c.writes())
@@ -88,7 +88,8 @@ func TestExplainObject(t *testing.T) {
 	}
 }
 
-// TestExplainObjectOfContext takes the namespace of the kubeconfig's context, as kubectl does.
+// TestExplainObjectOfContext checks that the namespace comes from the kubeconfig's context, as in
+// kubectl.
 func TestExplainObjectOfContext(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	text := `{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","namespace":"orders"}},{"name":"b","context":{"cluster":"a"}}],"clusters":[{"name":"a","cluster":{"server":"https://127.0.0.1:1"}}]}`
@@ -117,7 +118,7 @@ func TestExplainObjectOutputs(t *testing.T) {
 	}
 }
 
-// knowing has a member say that its version has these controllers.
+// knowing makes a member publish that its version has these controllers.
 func (l leases) knowing(member string, scope shard.Scope, controllers ...string) {
 	build := skew.Build{Version: "v1.37.1"}
 	for _, name := range controllers {
@@ -126,7 +127,8 @@ func (l leases) knowing(member string, scope shard.Scope, controllers ...string)
 	l["flotilla-member-"+member].Annotations[leaseapi.CatalogueAnnotation] = build.Known().String()
 }
 
-// TestExplainController says who runs a controller, and who lacks it.
+// TestExplainController: the output names the members that run a controller, and those that lack
+// it.
 func TestExplainController(t *testing.T) {
 	_, l := busyFleet(t)
 	l.knowing("flotilla-0", shard.ScopeNamespaced, "job", "novel-controller")

@@ -24,7 +24,7 @@ const testFleet = "flotilla"
 // testNow is when the Leases are read.
 var testNow = time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// testPlan has four ranges and two groups, of generation 3.
+// testPlan returns a plan of generation 3 with four ranges and two groups.
 func testPlan(t *testing.T) shard.Plan {
 	t.Helper()
 	ranges, err := shard.EqualRanges(4)
@@ -46,10 +46,10 @@ func testPlan(t *testing.T) shard.Plan {
 	return plan
 }
 
-// leases are those of a fleet, by name.
+// leases are a fleet's Leases by name.
 type leases map[string]*coordinationv1.Lease
 
-// newLeases are those of a fleet of two members in which everything runs: shards by turns on
+// newLeases returns the Leases of a healthy fleet of two members, whose shards alternate between
 // flotilla-0 and flotilla-1.
 func newLeases(t *testing.T, plan shard.Plan) leases {
 	t.Helper()
@@ -69,7 +69,7 @@ func newLeases(t *testing.T, plan shard.Plan) leases {
 	return l
 }
 
-// hold names the member as the holder, since half an hour and renewed a second ago.
+// hold makes the member the holder for half an hour, with a renewal a second ago.
 func (l leases) hold(name, member string, term int32) *coordinationv1.Lease {
 	lease := l[name]
 	if lease == nil {
@@ -98,7 +98,7 @@ func (l leases) member(name string, plan shard.Plan) *coordinationv1.Lease {
 	return lease
 }
 
-// shard has the member hold and run a shard of the plan.
+// shard makes the member hold and run a shard of the plan.
 func (l leases) shard(plan shard.Plan, id shard.ID, member string, term int32) *coordinationv1.Lease {
 	lease := l.hold(leaseapi.ShardLease(testFleet, id), member, term)
 	lease.Labels = map[string]string{leaseapi.FleetLabel: testFleet, leaseapi.RingLabel: id.Ring, leaseapi.ShardLabel: id.Name}
@@ -127,7 +127,7 @@ func (l leases) at(name string) *coordinationv1.Lease {
 	return l[leaseapi.ShardLease(testFleet, shard.ID{Ring: "namespaces", Name: name})]
 }
 
-// older has a member hold a shard that is not in the plan, and covers the range.
+// older makes a member hold a shard that covers the range but is not in the plan.
 func (l leases) older(name, member, keys string) *coordinationv1.Lease {
 	lease := l.hold("flotilla-namespaces-"+name, member, 1)
 	lease.Labels = map[string]string{leaseapi.FleetLabel: testFleet, leaseapi.RingLabel: "namespaces", leaseapi.ShardLabel: name}
@@ -135,8 +135,8 @@ func (l leases) older(name, member, keys string) *coordinationv1.Lease {
 	return lease
 }
 
-// census publishes what lies in each range: the weights, as many namespaces of 1/16 of the keyspace
-// each.
+// census publishes a census of the ranges. Each weight is a namespace's; the namespaces are spaced
+// by 1/16 of the keyspace.
 func (l leases) census(plan shard.Plan, weights ...int64) {
 	var all shard.Census
 	for i, w := range weights {
@@ -152,8 +152,8 @@ func (l leases) census(plan shard.Plan, weights ...int64) {
 	}
 }
 
-// measure has the holders of all shards say what they take of the memory, 10,000 bytes an object,
-// and members what they use. Group nodes takes as much as 2,000 objects.
+// measure makes the holders of all shards publish the memory of each, 10,000 bytes per object, and
+// members publish what they use. Group nodes weighs as much as 2,000 objects.
 func (l leases) measure(plan shard.Plan) {
 	for _, s := range plan.Shards() {
 		o := election.Observation{Record: election.RecordFrom(l[leaseapi.ShardLease(testFleet, s.ID)])}

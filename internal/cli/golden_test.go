@@ -19,9 +19,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the outputs to testdata, to be reviewed as a difference")
+var rewrite = flag.Bool("rewrite", false, "write the outputs to testdata; review the diff")
 
-// golden holds a view in all forms against testdata.
+// golden compares a view in all output formats with testdata.
 func golden[V any](t *testing.T, name string, view V, table func(io.Writer, V)) {
 	t.Helper()
 	for _, form := range []string{formTable, formJSON, formYAML} {
@@ -45,7 +45,7 @@ func golden[V any](t *testing.T, name string, view V, table func(io.Writer, V)) 
 	}
 }
 
-// busyFleet is in the middle of a change, with one of everything that can be odd.
+// busyFleet returns a fleet in the middle of a change, with one of everything that can be odd.
 func busyFleet(t *testing.T) (shard.Plan, leases) {
 	t.Helper()
 	plan := testPlan(t)
@@ -57,7 +57,7 @@ func busyFleet(t *testing.T) (shard.Plan, leases) {
 	l.older("old", "flotilla-1", namespaced[0].Range.String())
 	l.at("00").Annotations[leaseapi.RunningAnnotation] = ""
 	l.at("00").Annotations[leaseapi.ReadyAnnotation] = "3"
-	l.at("01").Annotations[leaseapi.RunningAnnotation] = "1" // of another term
+	l.at("01").Annotations[leaseapi.RunningAnnotation] = "1" // Of another term.
 	l.at("01").Annotations[election.NextHolderAnnotation] = "flotilla-0_0123"
 	l.at("02").Spec.RenewTime.Time = testNow.Add(-20e9)
 	l.at("03").Spec.HolderIdentity = ptr.To("")

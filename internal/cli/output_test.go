@@ -12,7 +12,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestOutputForms asks for each of kubectl's forms.
+// TestOutputForms runs commands with each of kubectl's output formats.
 func TestOutputForms(t *testing.T) {
 	for args, want := range map[string]string{
 		"plan show -o name": "cluster/nodes\ncluster/volumes\nnamespaces/00\nnamespaces/01\nnamespaces/02\nnamespaces/03\n",
@@ -33,7 +33,7 @@ func TestOutputForms(t *testing.T) {
 	}
 }
 
-// TestWideOutputs has more columns, and the same otherwise.
+// TestWideOutputs: the wide format adds columns and changes nothing else.
 func TestWideOutputs(t *testing.T) {
 	for command, args := range map[string][]string{"top": {"top"}, "status": {"status", "--once"}, "show": {"plan", "show"}} {
 		plan, l := usedFleet(t)

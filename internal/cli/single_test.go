@@ -12,8 +12,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestSingleChanges makes one change after the other, each the next generation, and does nothing
-// where there is nothing to do.
+// TestSingleChanges makes one change after the other. Each writes the next generation, and nothing
+// if it changes nothing.
 func TestSingleChanges(t *testing.T) {
 	c := newCluster(newLeases(t, testPlan(t)))
 	own := shard.Range{Start: shard.Hash("orders"), End: shard.Hash("orders") + 1}
@@ -51,7 +51,7 @@ func TestSingleChanges(t *testing.T) {
 	}
 }
 
-// TestSingleChangesRefused: nothing is written, and the error says what there is.
+// TestSingleChangesRefused checks that nothing is written, and that the error says what exists.
 func TestSingleChangesRefused(t *testing.T) {
 	for _, test := range []struct {
 		args string
@@ -76,7 +76,7 @@ func TestSingleChangesRefused(t *testing.T) {
 	}
 }
 
-// TestSingleChangeInConflict: whatever else is written meanwhile stays.
+// TestSingleChangeInConflict checks that another writer's changes in between are kept.
 func TestSingleChangeInConflict(t *testing.T) {
 	plan := testPlan(t)
 	c := newCluster(newLeases(t, plan))
@@ -104,12 +104,12 @@ func TestSingleChangeInConflict(t *testing.T) {
 	}
 }
 
-// TestEdit goes through an editor, which is a command line with arguments.
+// TestEdit runs an editor, which is a command line with arguments.
 func TestEdit(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "editor with a blank")
 	for _, test := range []struct {
 		name, edit, editor string
-		want               []string // in the output, or in the error
+		want               []string // Parts of the output or of the error.
 		fails              bool
 		generation         int64
 	}{
@@ -146,7 +146,7 @@ func TestEdit(t *testing.T) {
 			}
 			left, err := filepath.Glob(filepath.Join(os.TempDir(), "flotilla-plan-*", "plan.json"))
 			if kept := strings.Contains(said, "flotilla plan apply -f "); err != nil || (len(left) == 1) != kept {
-				t.Errorf("left are %v, %v; want one that is kept for the operator: %t", left, err, kept)
+				t.Errorf("files left: %v, %v; want one kept for the operator: %t", left, err, kept)
 			}
 		})
 	}

@@ -32,8 +32,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// greatFleet has 8 members and n shards in its namespaced ring, of which a few are not well.
-func greatFleet(t *testing.T, n int) leases {
+// largeFleet has 8 members and n shards in its namespaced ring, of which a few are unhealthy.
+func largeFleet(t *testing.T, n int) leases {
 	t.Helper()
 	plan := testPlan(t)
 	ranges, err := shard.EqualRanges(n)
@@ -68,15 +68,16 @@ func TestStatusOutputs(t *testing.T) {
 	calm := newLeases(t, testPlan(t))
 	calm.census(testPlan(t), 12, 4)
 	golden(t, "status-calm", status.Of(calm.read()), tableStatus(false, false))
-	golden(t, "status-great", status.Of(greatFleet(t, 195).read()), tableStatus(false, false))
+	golden(t, "status-great", status.Of(largeFleet(t, 195).read()), tableStatus(false, false))
 	golden(t, "status-nothing", status.Of(leases{}.read()), tableStatus(false, false))
 	calm[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.DocumentAnnotation] = "{"
 	golden(t, "status-junk", status.Of(calm.read()), tableStatus(false, false))
 }
 
-// TestOneScreen: a fleet of 200 shards fits on a terminal, and --all lists every one of them.
+// TestOneScreen checks that a fleet of 200 shards fits on a terminal, and that --all lists every
+// shard.
 func TestOneScreen(t *testing.T) {
-	v := status.Of(greatFleet(t, 195).read())
+	v := status.Of(largeFleet(t, 195).read())
 	var short, long bytes.Buffer
 	tableStatus(false, false)(&short, v)
 	tableStatus(true, false)(&long, v)
@@ -88,7 +89,7 @@ func TestOneScreen(t *testing.T) {
 	}
 }
 
-// statusOf runs a command and returns the status that the process would end with.
+// statusOf runs a command and returns the exit status that the process would have.
 func (c *cluster) statusOf(t *testing.T, args ...string) (out string, code int) {
 	t.Helper()
 	root := c.root()
@@ -107,7 +108,7 @@ func (c *cluster) root() *cobra.Command {
 	root.AddCommand(Commands(Config{
 		Check: acceptAll, Clock: c.clock,
 		Connect:   func(Target) (kubernetes.Interface, error) { return c.Clientset, nil },
-		Interrupt: context.WithCancel, // signals do not get into a bubble of virtual time
+		Interrupt: context.WithCancel, // Signals cannot reach a bubble of virtual time.
 	})...)
 	return root
 }
@@ -143,12 +144,12 @@ func TestStatusCodes(t *testing.T) {
 	}
 }
 
-// TestStatusLooksAgain: what a single look cannot tell is looked at until it has gone, or has
-// lasted.
+// TestStatusLooksAgain checks that the command looks again at what one look cannot decide, until it
+// has gone or has lasted.
 func TestStatusLooksAgain(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		ends  time.Duration // 0: never
+		ends  time.Duration // 0 means never.
 		args  []string
 		want  int
 		takes time.Duration
@@ -166,7 +167,7 @@ func TestStatusLooksAgain(t *testing.T) {
 				c.clock = clock.RealClock{} // virtual
 				began := time.Now()
 				c.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-					// Members renew, and the holder says at last that it runs.
+					// Members renew, and in the end the holder publishes that it runs.
 					l.age(time.Since(began) - l.aged(began))
 					if test.ends > 0 && time.Since(began) >= test.ends {
 						l.at("02").Annotations[leaseapi.RunningAnnotation] = "5"
@@ -185,20 +186,20 @@ func TestStatusLooksAgain(t *testing.T) {
 	}
 }
 
-// age moves all stamps by so much.
+// age moves all timestamps by d.
 func (l leases) age(d time.Duration) {
 	for _, lease := range l {
 		lease.Spec.AcquireTime, lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(lease.Spec.AcquireTime.Add(d))), ptr.To(metav1.NewMicroTime(lease.Spec.RenewTime.Add(d)))
 	}
 }
 
-// aged returns by how much they have been moved since a time at which they were a second old.
+// aged returns how far the timestamps have been moved since began, when they were a second old.
 func (l leases) aged(began time.Time) time.Duration {
 	return l[leaseapi.PlanLease(testFleet)].Spec.RenewTime.Sub(began) + time.Second
 }
 
-// TestLeasesOnly has an API server that refuses everything but Leases: only events asks for
-// anything else, and says so.
+// TestLeasesOnly has an API server that refuses everything but Leases. Only events requests
+// anything else, and it says so.
 func TestLeasesOnly(t *testing.T) {
 	for _, args := range []string{
 		"status --once", "status", "plan show", "plan simulate --members=3", "plan rebalance --dry-run", "explain web", "events", "drain flotilla-1 --force --wait=false", "undrain flotilla-1",
@@ -229,7 +230,7 @@ func TestLeasesOnly(t *testing.T) {
 	}
 }
 
-// lines is a writer that several goroutines may use.
+// lines is a writer that is safe for concurrent use.
 type lines struct {
 	mu   sync.Mutex
 	b    bytes.Buffer
@@ -254,7 +255,7 @@ func (l *lines) take() string {
 // all returns all that has been taken.
 func (l *lines) all() string { return l.took }
 
-// livingFleet is a fleet whose members renew, on a cluster that is watched.
+// livingFleet is a fleet whose members renew, in a cluster that a command watches.
 type livingFleet struct {
 	t       *testing.T
 	cluster *cluster
@@ -271,7 +272,7 @@ func (f *livingFleet) update(lease *coordinationv1.Lease) {
 	}
 }
 
-// pass lets time go by, in which all is renewed that is held, but for what is dead.
+// pass lets time pass, while members renew all Leases except dead ones.
 func (f *livingFleet) pass(d time.Duration, dead ...*coordinationv1.Lease) {
 	for range d / (2 * time.Second) {
 		time.Sleep(2 * time.Second) // virtual
@@ -285,7 +286,7 @@ func (f *livingFleet) pass(d time.Duration, dead ...*coordinationv1.Lease) {
 	synctest.Wait()
 }
 
-// acquire has a member hold and run a shard, of that term, from now on.
+// acquire makes a member hold and run a shard, in that term, from now on.
 func (f *livingFleet) acquire(lease *coordinationv1.Lease, member string, term int32) {
 	lease.Spec.HolderIdentity, lease.Spec.LeaseTransitions = ptr.To(member+"_0123"), ptr.To(term)
 	lease.Spec.AcquireTime, lease.Spec.RenewTime = ptr.To(metav1.NowMicro()), ptr.To(metav1.NowMicro())
@@ -293,8 +294,8 @@ func (f *livingFleet) acquire(lease *coordinationv1.Lease, member string, term i
 	lease.Annotations[leaseapi.RunningAnnotation] = fmt.Sprint(term)
 }
 
-// says requires that these have been written since it was asked last; without any, that nothing
-// has.
+// says requires that these texts have been written since the last call. Without texts, nothing may
+// have been written.
 func (f *livingFleet) says(w *lines, wants ...string) {
 	f.t.Helper()
 	text := w.take()
@@ -304,7 +305,7 @@ func (f *livingFleet) says(w *lines, wants ...string) {
 		}
 	}
 	if len(wants) == 0 && text != "" {
-		f.t.Errorf("said without a reason:\n%s", text)
+		f.t.Errorf("written without a reason:\n%s", text)
 	}
 }
 
@@ -346,7 +347,7 @@ func TestWatch(t *testing.T) {
 		f.pass(28*time.Second, l.at("01"))
 		f.says(out, "expired: shard namespaces/01: flotilla-1_0123 has not renewed for 1", "Warning: Unowned: shard namespaces/01", "Error: Unowned: shard namespaces/01")
 		if n := strings.Count(out.all(), "over: "); n > 0 {
-			t.Errorf("%d findings are said to be over that have become worse:\n%s", n, out.all())
+			t.Errorf("%d findings are reported as over but have become worse:\n%s", n, out.all())
 		}
 		f.acquire(l.at("01"), "flotilla-0", 5)
 		f.pass(4 * time.Second)
@@ -377,14 +378,14 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// TestFit: a table is cut to the terminal, findings are not, and colours change no text.
+// TestFit: a table is cut to the terminal's width, findings are not, and colours change no text.
 func TestFit(t *testing.T) {
 	_, l := busyFleet(t)
 	var b bytes.Buffer
 	tableStatus(false, false)(&b, status.Of(l.read()))
 	text := b.String()
 	if got := (screen{}).fit(text); got != text {
-		t.Error("changed where it is no terminal")
+		t.Error("changed although it is not a terminal")
 	}
 	on := screen{width: 60, height: 24}
 	cut := on.fit(text)
@@ -410,13 +411,13 @@ func TestFit(t *testing.T) {
 	if got := linked.fit(text); !strings.Contains(got, whole) || strings.Contains(strings.ReplaceAll(got, whole, ""), page) {
 		t.Errorf("want %q in\n%q", whole, got)
 	}
-	// Where each line is one on the screen, the text is cut, and where it leads is not.
+	// If each line is one on the screen, the text of a link is cut, but not its target.
 	short := "  see \x1b]8;;" + page + "\x1b\\" + page[:60-len("  see ")-1] + "…\x1b]8;;\x1b\\\n"
 	if got := linked.fit(linked.wrap(text)); !strings.Contains(got, short) {
 		t.Errorf("want %q in\n%q", short, got)
 	}
 	if coloured != cut {
-		t.Errorf("without its colours it is not the same:\n%s", coloured)
+		t.Errorf("the text without colours differs:\n%s", coloured)
 	}
 	if wrapped := on.wrap(text); slices.ContainsFunc(strings.Split(wrapped, "\n"), func(line string) bool {
 		return (isFinding(line) || strings.HasPrefix(line, "  see ")) && len([]rune(line)) > on.width
@@ -430,7 +431,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestSupportsLinks: only terminals that are known to show links get them.
+// TestSupportsLinks checks that only terminals that are known to show links get them.
 func TestSupportsLinks(t *testing.T) {
 	for env, want := range map[string]bool{
 		"TERM=xterm-256color": false, "TERM=xterm-256color VTE_VERSION=6800": true, "TERM=xterm-256color VTE_VERSION=4999": false,
@@ -454,8 +455,8 @@ func TestSupportsLinks(t *testing.T) {
 	}
 }
 
-// TestNothingBreaksStatus reads nonsense: every form is printed, with nothing in it that a terminal
-// would obey.
+// TestNothingBreaksStatus reads nonsense. Every format must be printed, without any control
+// sequence for a terminal.
 func TestNothingBreaksStatus(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

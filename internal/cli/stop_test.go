@@ -16,7 +16,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// stopMark returns what is on the plan's Lease.
+// stopMark returns the stop annotation of the plan's Lease.
 func (c *cluster) stopMark(t *testing.T) string {
 	t.Helper()
 	lease, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), leaseapi.PlanLease(testFleet), metav1.GetOptions{})
@@ -26,7 +26,7 @@ func (c *cluster) stopMark(t *testing.T) string {
 	return lease.Annotations[leaseapi.StopAnnotation]
 }
 
-// TestStopAndStart writes the stop once, and takes it back once.
+// TestStopAndStart stops and starts the fleet, each twice: the second time must write nothing.
 func TestStopAndStart(t *testing.T) {
 	c := newCluster(newLeases(t, testPlan(t)))
 	const mark = "2027-01-02T03:04:05Z by alice"
@@ -54,8 +54,8 @@ func TestStopAndStart(t *testing.T) {
 	}
 }
 
-// TestStopOverwritesWhatNobodyCanRead, and start removes it.
-func TestStopOverwritesWhatNobodyCanRead(t *testing.T) {
+// Stop overwrites a stop that nobody can read, and start removes it.
+func TestStopOverwritesAnUnreadableStop(t *testing.T) {
 	for args, want := range map[string]string{"stop --by=alice --wait=0": "2027-01-02T03:04:05Z by alice", "start --wait=0": ""} {
 		l := newLeases(t, testPlan(t))
 		l["flotilla-plan"].Annotations[leaseapi.StopAnnotation] = "true"
@@ -66,7 +66,7 @@ func TestStopOverwritesWhatNobodyCanRead(t *testing.T) {
 	}
 }
 
-// TestStopRefused: nothing is written, and the error says why.
+// TestStopRefused checks that nothing is written, and that the error says why.
 func TestStopRefused(t *testing.T) {
 	for _, test := range []struct {
 		args   []string
@@ -90,7 +90,7 @@ func TestStopRefused(t *testing.T) {
 	}
 }
 
-// leaderLock has the members wait for Lease kube-controller-manager, which has this holder.
+// leaderLock makes the members wait for Lease kube-controller-manager, which has this holder.
 func (l leases) leaderLock(holder string) {
 	for _, name := range []string{"flotilla-0", "flotilla-1"} {
 		l[election.MemberLease(testFleet, name)].Annotations[leaseapi.LeaderLocksAnnotation] = "kube-controller-manager"
@@ -98,14 +98,14 @@ func (l leases) leaderLock(holder string) {
 	l.hold("kube-controller-manager", "x", 7).Spec.HolderIdentity = ptr.To(holder)
 }
 
-// still has the members obey the stop that is on the plan's Lease.
+// still makes the members obey the stop on the plan's Lease.
 func (l leases) still(members ...string) {
 	for _, name := range members {
 		l[election.MemberLease(testFleet, name)].Annotations[leaseapi.StillAnnotation] = l[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.StopAnnotation]
 	}
 }
 
-// free has nobody hold a shard.
+// free releases all shards.
 func (l leases) free() {
 	for _, lease := range l {
 		if lease.Labels[leaseapi.RingLabel] != "" {
@@ -114,8 +114,8 @@ func (l leases) free() {
 	}
 }
 
-// TestStopAndStartWait until all has happened, for as long as they may, and not once somebody else
-// has had another idea.
+// TestStopAndStartWait: the commands wait until everything has happened, or until their limit, or
+// until somebody does the opposite.
 func TestStopAndStartWait(t *testing.T) {
 	for _, test := range []struct {
 		name, args     string
@@ -170,7 +170,7 @@ func TestStopAndStartWait(t *testing.T) {
 	}
 }
 
-// change reads the Leases and writes what the change makes of them.
+// change reads the Leases, changes them, and writes them back.
 func (c *cluster) change(t *testing.T, l leases, change func(leases)) {
 	resource := coordinationv1.SchemeGroupVersion.WithResource("leases")
 	for name := range l {

@@ -14,8 +14,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// usedFleet has a member that says what it uses, one that writes nonsense, one that is silent and
-// one that has left.
+// usedFleet returns a fleet with a member that publishes what it uses, one that writes nonsense,
+// one that is silent and one that has left.
 func usedFleet(t *testing.T) (shard.Plan, leases) {
 	t.Helper()
 	plan := testPlan(t)
@@ -40,7 +40,7 @@ func TestTopOutputs(t *testing.T) {
 	golden(t, "top-nothing", TopOf(leases{}.read(), byName), tableTop(false))
 }
 
-// TestTopOrders puts the greatest first, and who does not say last.
+// TestTopOrders: the greatest value comes first, members without one last.
 func TestTopOrders(t *testing.T) {
 	plan, l := usedFleet(t)
 	l.shard(plan, shard.ID{Ring: "namespaces", Name: "03"}, "flotilla-2", 9)
@@ -63,8 +63,8 @@ func TestTopOrders(t *testing.T) {
 	}
 }
 
-// TestShares: the shares of all members are the whole if every range is held, however wide the
-// ranges are.
+// TestShares checks that the shares of all members add up to the whole if every range is held,
+// however wide the ranges are.
 func TestShares(t *testing.T) {
 	plan := testPlan(t)
 	whole := plan

@@ -11,8 +11,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// TestHappened has changes that the watch has brought, of which the reading before, or the lack of
-// heartbeats, decides what is told.
+// TestHappened turns changes from the watch into events. The previous reading, or the lack of
+// heartbeats, decides which event each becomes.
 func TestHappened(t *testing.T) {
 	const shardLease, asker = "flotilla-namespaces-00", "flotilla-1_0123"
 	see := func(lease *coordinationv1.Lease, version string, ago time.Duration) election.Observation {
@@ -23,7 +23,7 @@ func TestHappened(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		make func(l leases) pair
-		want string // of a single event
+		want string // The only event, as printed.
 	}{
 		"listed before, and the same": {func(l leases) pair {
 			return pair{election.Observation{}, see(l[shardLease], "10", 0)}

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestReleaseHasNoBugs holds that without the tag every bug is the constant false, or a function
-// that returns it: then the compiler leaves out what hangs on it. The same names exist with the
-// tag.
+// TestReleaseHasNoBugs checks that without the tag every bug is the constant false, or a function
+// that returns it: the compiler then leaves out the code behind it. The same names must exist with
+// the tag.
 func TestReleaseHasNoBugs(t *testing.T) {
 	off, on := declared(t, "off.go"), declared(t, "on.go")
 	for name, decl := range off {
@@ -21,12 +21,12 @@ func TestReleaseHasNoBugs(t *testing.T) {
 			t.Errorf("off.go: %s is not the constant false", name)
 		}
 		if on[name] == nil {
-			t.Errorf("off.go has %s, and on.go has not", name)
+			t.Errorf("off.go has %s, but on.go does not", name)
 		}
 	}
 	for name := range on {
 		if off[name] == nil && name != "Variable" {
-			t.Errorf("on.go has %s, and off.go has not", name)
+			t.Errorf("on.go has %s, but off.go does not", name)
 		}
 	}
 	if len(off) < 5 {
@@ -41,8 +41,7 @@ func TestReleaseHasNoBugs(t *testing.T) {
 	}
 }
 
-// TestUnknownBug builds a program with the tag, which ends with an error when it is asked for a bug
-// that does not exist.
+// TestUnknownBug builds a program with the tag, which must fail if it is asked for an unknown bug.
 func TestUnknownBug(t *testing.T) {
 	binary := t.TempDir() + "/planted.test"
 	build := exec.CommandContext(t.Context(), "go", "test", "-trimpath", "-buildvcs=false", "-vet=off", "-c", "-tags=planted", "-o", binary, ".")
@@ -59,7 +58,7 @@ func TestUnknownBug(t *testing.T) {
 	}
 }
 
-// declared returns what a file exports, by name.
+// declared returns the exported declarations of a file by name.
 func declared(t *testing.T, file string) map[string]ast.Node {
 	t.Helper()
 	text, err := os.ReadFile(file)

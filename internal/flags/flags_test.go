@@ -11,7 +11,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 )
 
-// TestValidate accepts the defaults, and names the flag and the value of each fault.
+// TestValidate checks that the defaults are accepted, and that each error names the flag and its
+// value.
 func TestValidate(t *testing.T) {
 	t.Setenv(NodeVariable, "node-1")
 	t.Setenv(ZoneVariable, "zone-1")
@@ -48,7 +49,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestPlanned speaks of 'flotilla plan' only where it knows the controllers.
+// TestPlanned: help texts mention 'flotilla plan' only if the plan's controllers are known.
 func TestPlanned(t *testing.T) {
 	for _, planned := range []bool{true, false} {
 		c, fs := Defaults("a"), pflag.NewFlagSet("", pflag.ContinueOnError)

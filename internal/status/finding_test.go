@@ -23,19 +23,19 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// A findingCase makes one thing go wrong in a fleet that is well.
+// A findingCase breaks one thing in a healthy fleet.
 type findingCase struct {
 	name string
 	make func(*scene)
-	// watched is for how long it is looked on, a look each second. 0 is one look.
+	// watched is how long to keep looking, once a second. 0 is a single look.
 	watched time.Duration
 	// want are "severity Kind about object", the worst first.
 	want []string
-	// says is in the message of the first.
+	// says is part of the first finding's message.
 	says string
 }
 
-// versionWith is what a member of a version publishes that knows some controllers.
+// versionWith returns what a member publishes whose version has these controllers.
 func versionWith(scope shard.Scope, names ...string) skew.Known {
 	b := skew.Build{Version: "v1.36.0"}
 	for _, name := range names {
@@ -78,7 +78,7 @@ var findingCases = []findingCase{
 		s.at("flotilla-0").Annotations[leaseapi.RingsAnnotation], s.at("flotilla-1").Annotations[leaseapi.RingsAnnotation] = "namespaces", "namespaces"
 	}, want: []string{"error RingUnserved ring cluster", "warning PinnedToNobody ring cluster", "warning PinnedToNobody ring cluster"}, says: "ring cluster is served by no live member"},
 	{name: "unowned of a dead holder", make: func(s *scene) { s.silence("01", 40*time.Second) }, want: []string{"error Unowned shard namespaces/01"}, says: "has been unowned for 24s: its holder flotilla-1 has been silent for 39s"},
-	{name: "unowned of late", make: func(s *scene) { s.silence("01", 17*time.Second) }, want: []string{"warning Unowned shard namespaces/01"}},
+	{name: "unowned recently", make: func(s *scene) { s.silence("01", 17*time.Second) }, want: []string{"warning Unowned shard namespaces/01"}},
 	{name: "unowned, released", make: func(s *scene) { s.release("01", time.Minute) }, want: []string{"error Unowned shard namespaces/01"}, says: "it was released after term 1"},
 	{name: "unowned for a moment", make: func(s *scene) { s.release("01", 1100*time.Millisecond) }, want: []string{"warning Unowned shard namespaces/01"}, says: "is unowned: it was released"},
 	{name: "unowned, never held", make: func(s *scene) { delete(s.leases, "flotilla-namespaces-01") }, want: []string{"warning Unowned shard namespaces/01"}, says: "no member has ever held it"},
@@ -112,7 +112,7 @@ var findingCases = []findingCase{
 	{name: "asked, one look", make: func(s *scene) { s.ask() }},
 	{name: "asked, watched", make: func(s *scene) { s.ask() }, watched: 12 * time.Second, want: []string{"warning HandoffStuck shard namespaces/01"}, says: "asked for by flotilla-1 at least 12s ago, and flotilla-0 has not given it up"},
 	{name: "asked for a minute", make: func(s *scene) { s.ask() }, watched: time.Minute, want: []string{"error HandoffStuck shard namespaces/01"}},
-	{name: "asked by who is not the owner", make: func(s *scene) { s.at("01").Annotations[election.NextHolderAnnotation] = "flotilla-0_0123" }, watched: time.Minute},
+	{name: "asked by a member that is not the owner", make: func(s *scene) { s.at("01").Annotations[election.NextHolderAnnotation] = "flotilla-0_0123" }, watched: time.Minute},
 	{name: "asked by an incarnation that is gone", make: func(s *scene) {
 		s.ask()
 		s.at("01").Annotations[election.NextHolderAnnotation] = "flotilla-1_other"
@@ -197,30 +197,31 @@ var findingCases = []findingCase{
 	}},
 }
 
-// everyTwice is what a Lease makes that does not say what it covers: all shards have two holders.
+// everyTwice are the findings for a Lease that does not say what it covers: each shard has two
+// holders.
 var everyTwice = []string{
 	"error TwoHolders lease flotilla-cluster-nodes", "error TwoHolders lease flotilla-cluster-volumes",
 	"error TwoHolders lease flotilla-namespaces-00", "error TwoHolders lease flotilla-namespaces-01",
 	"error TwoHolders lease flotilla-namespaces-02", "error TwoHolders lease flotilla-namespaces-03",
 }
 
-// silence has the holder of a Lease renew it last so long ago.
+// silence sets the last renewal of a Lease to d ago.
 func (s *scene) silence(name string, d time.Duration) {
 	s.at(name).Spec.RenewTime = stampOf(s.now.Add(-d))
 }
 
-// release has the holder of a Lease release it so long ago.
+// release makes the holder of a Lease release it d ago.
 func (s *scene) release(name string, d time.Duration) {
 	s.silence(name, d)
 	s.at(name).Spec.HolderIdentity, s.at(name).Spec.LeaseDurationSeconds = ptr.To(""), ptr.To[int32](1)
 }
 
-// ask has shard 01 held by flotilla-0 and asked for by its owner, flotilla-1.
+// ask makes flotilla-0 hold shard 01, while its owner flotilla-1 asks for it.
 func (s *scene) ask() {
 	s.shard(shard.ID{Ring: "namespaces", Name: "01"}, "flotilla-0", 1).Annotations[election.NextHolderAnnotation] = "flotilla-1_0123"
 }
 
-// stop has the fleet be stopped so long ago, with all members at rest or none.
+// stop stops the fleet some time ago, with all members at rest or none.
 func (s *scene) stop(ago time.Duration, still bool) {
 	text := s.now.Add(-ago).Format(time.RFC3339) + " by alice"
 	s.at("plan").Annotations[leaseapi.StopAnnotation] = text
@@ -230,7 +231,7 @@ func (s *scene) stop(ago time.Duration, still bool) {
 	}
 }
 
-// ready has a shard say, since so long, that it waits.
+// ready makes a shard publish that it has been waiting for d.
 func (s *scene) ready(name string, d time.Duration) {
 	a := s.at(name).Annotations
 	delete(a, leaseapi.RunningAnnotation)
@@ -238,7 +239,7 @@ func (s *scene) ready(name string, d time.Duration) {
 	s.at(name).Spec.AcquireTime = stampOf(s.now.Add(-d))
 }
 
-// skew has everything written so much earlier, by clocks that are behind the one here.
+// skew moves all timestamps back by d, as if the writers' clocks were behind the one here.
 func (s *scene) skew(d time.Duration) {
 	for _, lease := range s.leases {
 		lease.Spec.AcquireTime, lease.Spec.RenewTime = stampOf(lease.Spec.AcquireTime.Add(-d)), stampOf(lease.Spec.RenewTime.Add(-d))
@@ -257,8 +258,7 @@ func (s *scene) try(aborted bool) {
 	s.at("plan").Annotations[leaseapi.DocumentAnnotation] = document
 }
 
-// TestFindings makes each thing go wrong that there is a finding for, and what looks like it and is
-// none.
+// TestFindings breaks everything that has a finding, and tries what looks similar but has none.
 func TestFindings(t *testing.T) {
 	made := map[Kind]bool{Flapping: true}
 	for _, test := range findingCases {
@@ -293,8 +293,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// watch looks once a second for so long, while live members renew. What is dead for all of
-// "watched" does not.
+// watch looks once a second for d, while live members renew. Members that are dead do not.
 func (s *scene) watch(d time.Duration) *Reading {
 	r := s.read().Following(nil)
 	dead := s.now.Sub(r.lastRenewal) > 2*time.Second
@@ -309,12 +308,13 @@ func (s *scene) watch(d time.Duration) *Reading {
 	return r
 }
 
-// skewed reports whether all that is renewed bears stamps of half a minute ago.
+// skewed reports whether all renewals have timestamps of half a minute ago.
 func (s *scene) skewed() bool {
 	return s.now.Sub(s.at("plan").Spec.RenewTime.Time) > 20*time.Second
 }
 
-// passAll lets time go by, in which those renew who have renewed within two seconds of the latest.
+// passAll lets time pass. Leases that were renewed within two seconds of the latest renewal are
+// renewed again.
 func (s *scene) passAll(d time.Duration) {
 	latest := time.Time{}
 	renewed := func(lease *coordinationv1.Lease) time.Time {
@@ -333,12 +333,11 @@ func (s *scene) passAll(d time.Duration) {
 	s.now = s.now.Add(d)
 }
 
-// TestSuspicious: further looks are asked for where they decide something, for no longer than they
-// do, and not elsewhere.
+// TestSuspicious requires further looks only where they decide something, and only until they have.
 func TestSuspicious(t *testing.T) {
 	want := map[string]bool{
 		"all dead, one look": true, "clock here is ahead": true, "asked, one look": true, "idle, one look": true, "disagrees, one look": true,
-		"unowned for a moment": true, "unowned, never held": true, "unowned of late": true, "planner just gone": true,
+		"unowned for a moment": true, "unowned, never held": true, "unowned recently": true, "planner just gone": true,
 	}
 	for _, test := range findingCases {
 		s := newScene(t)
@@ -348,7 +347,7 @@ func TestSuspicious(t *testing.T) {
 		}
 		for looks, r := 0, s.read(); r.Suspicious(); looks++ {
 			if looks > 10 {
-				t.Errorf("%s: still suspicious after %d looks", test.name, looks)
+				t.Errorf("%s: still undecided after %d looks", test.name, looks)
 				break
 			}
 			s.passAll(time.Second)
@@ -357,8 +356,8 @@ func TestSuspicious(t *testing.T) {
 	}
 }
 
-// TestStandingEnds: what stops for a moment begins again, and a change of hands is another
-// condition.
+// TestStandingEnds: a condition that stops for a moment starts again, and a change of holder makes
+// a new one.
 func TestStandingEnds(t *testing.T) {
 	s := newScene(t)
 	s.ask()
@@ -380,7 +379,7 @@ func TestStandingEnds(t *testing.T) {
 	}
 }
 
-// TestFlappingWatched: many terms while somebody looks on.
+// TestFlappingWatched makes many terms while somebody watches.
 func TestFlappingWatched(t *testing.T) {
 	s := newScene(t)
 	r := s.read()
@@ -395,10 +394,11 @@ func TestFlappingWatched(t *testing.T) {
 	}
 }
 
-// TestObserved: a member that has watched the Leases finds the same, with times of its own.
+// TestObserved checks that a member that has watched the Leases has the same findings, with its own
+// times.
 func TestObserved(t *testing.T) {
 	s := newScene(t)
-	s.silence("01", time.Hour) // whatever the stamp says, it was seen to change just now
+	s.silence("01", time.Hour) // It was seen to change just now, whatever its timestamp.
 	look := func() *Reading {
 		var all []election.Observation
 		for _, o := range s.read().Leases() {
@@ -423,7 +423,7 @@ func TestObserved(t *testing.T) {
 	}
 }
 
-// TestRunbooks: each page is there, and has the name of an alert.
+// TestRunbooks checks that each page exists and has the name of an alert.
 func TestRunbooks(t *testing.T) {
 	rules, err := os.ReadFile("../../deploy/monitoring/alerts.yaml")
 	if err != nil {
@@ -443,9 +443,9 @@ func TestRunbooks(t *testing.T) {
 	}
 }
 
-// TestNonsenseFindsSomething reads Leases as an enemy would write them: nothing fails, and every
-// text is plain.
-func TestNonsenseFindsSomething(t *testing.T) {
+// TestNonsenseIsHarmless reads Leases that an attacker might write. Nothing may fail, and every
+// text must be plain.
+func TestNonsenseIsHarmless(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -515,7 +515,7 @@ func spoil(random *rand.Rand, lease *coordinationv1.Lease) {
 	}
 }
 
-// TestSilenceIsTheMembers: a shard's Lease is not renewed, its holder lives by its member's.
+// Shards' Leases are not renewed: a shard is silent if its holder's own Lease is.
 func TestSilenceIsTheMembers(t *testing.T) {
 	s := newScene(t)
 	for name, lease := range s.leases {
@@ -539,6 +539,6 @@ func TestSilenceIsTheMembers(t *testing.T) {
 		found++
 	}
 	if want := len(s.plan.Shards()) / 2; found != want {
-		t.Errorf("%d shards are said to be silent, want %d", found, want)
+		t.Errorf("%d shards are reported as silent, want %d", found, want)
 	}
 }

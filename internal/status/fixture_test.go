@@ -23,7 +23,7 @@ const testFleet = "flotilla"
 // testNow is when the Leases are read first.
 var testNow = time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// testPlan has four ranges and two groups, of generation 3.
+// testPlan returns a plan of generation 3 with four ranges and two groups.
 func testPlan(t testing.TB) shard.Plan {
 	t.Helper()
 	ranges, err := shard.EqualRanges(4)
@@ -32,7 +32,7 @@ func testPlan(t testing.TB) shard.Plan {
 	}
 	namespaced := shard.Ring{Name: "namespaces", Scope: shard.ScopeNamespaced, Controllers: []string{"deployment", "job"}}
 	for i, r := range ranges {
-		// With homes, as the planner gives them, whoever holds a shard is its owner.
+		// With homes, as the planner assigns them, each holder is also the owner.
 		namespaced.Shards = append(namespaced.Shards, shard.Shard{ID: shard.ID{Ring: "namespaces", Name: fmt.Sprintf("%02d", i)}, Range: r, Home: fmt.Sprintf("flotilla-%d", i%2)})
 	}
 	cluster := shard.Ring{Name: "cluster", Scope: shard.ScopeCluster}
@@ -46,14 +46,14 @@ func testPlan(t testing.TB) shard.Plan {
 	return plan
 }
 
-// scene is a fleet's Leases by name, as of a moment.
+// scene holds a fleet's Leases by name at a point in time.
 type scene struct {
 	leases map[string]*coordinationv1.Lease
 	plan   shard.Plan
 	now    time.Time
 }
 
-// newScene is a fleet of two members in which everything runs where the plan wants it.
+// newScene returns a fleet of two members in which everything runs where the plan wants it.
 func newScene(t testing.TB) *scene {
 	t.Helper()
 	s := &scene{leases: map[string]*coordinationv1.Lease{}, plan: testPlan(t), now: testNow}
@@ -72,7 +72,7 @@ func newScene(t testing.TB) *scene {
 	return s
 }
 
-// hold names the member as the holder, since half an hour, and renewed a second ago.
+// hold makes the member the holder for half an hour, with a renewal a second ago.
 func (s *scene) hold(name, member string, term int32) *coordinationv1.Lease {
 	lease := s.leases[name]
 	if lease == nil {
@@ -100,7 +100,7 @@ func (s *scene) member(name string) *coordinationv1.Lease {
 	return lease
 }
 
-// shard has the member hold and run a shard of the plan.
+// shard makes the member hold and run a shard of the plan.
 func (s *scene) shard(id shard.ID, member string, term int32) *coordinationv1.Lease {
 	lease := s.hold(leaseapi.ShardLease(testFleet, id), member, term)
 	lease.Labels = map[string]string{leaseapi.FleetLabel: testFleet, leaseapi.RingLabel: id.Ring, leaseapi.ShardLabel: id.Name}
@@ -114,7 +114,7 @@ func (s *scene) shard(id shard.ID, member string, term int32) *coordinationv1.Le
 	return lease
 }
 
-// older has a member hold a Lease that is not in the plan, and covers what that of shard 00 does.
+// older makes a member hold a Lease that is not in the plan and covers the range of shard 00.
 func (s *scene) older(member string) *coordinationv1.Lease {
 	lease := s.hold("flotilla-namespaces-old", member, 1)
 	lease.Labels = map[string]string{leaseapi.FleetLabel: testFleet, leaseapi.RingLabel: "namespaces", leaseapi.ShardLabel: "old"}
@@ -140,8 +140,8 @@ func (s *scene) read() *Reading {
 	return Read(testFleet, all, s.now)
 }
 
-// leaderLock has the members wait for Lease kube-controller-manager, renewed so long ago; an empty
-// holder has released it.
+// leaderLock makes the members wait for Lease kube-controller-manager, which was last renewed some
+// time ago. An empty holder has released it.
 func (s *scene) leaderLock(holder string, ago time.Duration) *coordinationv1.Lease {
 	for _, member := range []string{"flotilla-0", "flotilla-1"} {
 		s.at(member).Annotations[leaseapi.LeaderLocksAnnotation] = "kube-controller-manager"
@@ -151,7 +151,7 @@ func (s *scene) leaderLock(holder string, ago time.Duration) *coordinationv1.Lea
 	return lease
 }
 
-// releaseAll has all shards released for long.
+// releaseAll releases all shards long ago.
 func (s *scene) releaseAll() {
 	for _, sh := range s.plan.Shards() {
 		s.release(sh.Name, time.Minute)

@@ -22,8 +22,8 @@ const (
 	replicaSets = "replicaset-controller"
 )
 
-// plans are the stages of a change: two halves; the lower half cut in two; one controller in a ring
-// of its own.
+// plans returns the stages of a change: two halves; the lower half cut in two; one controller in a
+// ring of its own.
 func plans(t *testing.T) (halves, split, moved shard.Plan) {
 	t.Helper()
 	quarters, err := shard.EqualRanges(4)
@@ -51,7 +51,7 @@ func plans(t *testing.T) (halves, split, moved shard.Plan) {
 	return halves, split, moved
 }
 
-// planLease is a write of the plan's Lease.
+// planLease returns a write of the plan's Lease.
 func planLease(t *testing.T, p shard.Plan, version int, second float64) line {
 	t.Helper()
 	document, err := p.Document()
@@ -63,9 +63,9 @@ func planLease(t *testing.T, p shard.Plan, version int, second float64) line {
 	return request("update", client+"/fleet-member/x", "coordination.k8s.io", "leases", "kube-system", fleetName+"-plan", second).with("responseObject", map[string]any(answer))
 }
 
-// notes returns the line with annotations of the Lease added.
+// notes returns the line with annotations added to the Lease.
 func (l line) notes(add map[string]string) line {
-	answer := thing(l["responseObject"].(map[string]any))
+	answer := jsonObject(l["responseObject"].(map[string]any))
 	annotations, _ := answer["metadata"].(map[string]any)["annotations"].(map[string]any)
 	annotations = maps.Clone(annotations)
 	if annotations == nil {
@@ -77,7 +77,7 @@ func (l line) notes(add map[string]string) line {
 	return l.with("responseObject", map[string]any(answer.set("metadata", "annotations", annotations)))
 }
 
-// told is a write of a shard's Lease that says what the shard covers by a plan.
+// told returns a write of a shard's Lease with what the shard covers in plan p.
 func told(t *testing.T, p shard.Plan, id, holder string, term, version int, second float64) line {
 	t.Helper()
 	parsed, err := shard.ParseID(id)
@@ -89,7 +89,7 @@ func told(t *testing.T, p shard.Plan, id, holder string, term, version int, seco
 		t.Fatalf("the plan has no %s", id)
 	}
 	l := lease(id, holder, term, version, second)
-	l = l.with("responseObject", map[string]any(thing(l["responseObject"].(map[string]any)).set("metadata", "labels",
+	l = l.with("responseObject", map[string]any(jsonObject(l["responseObject"].(map[string]any)).set("metadata", "labels",
 		map[string]any{"flotilla.dev/fleet": fleetName, "flotilla.dev/ring": parsed.Ring, "flotilla.dev/shard": parsed.Name})))
 	l = l.notes(map[string]string{
 		"flotilla.dev/controllers":     strings.Join(p.ControllersOf(parsed), ","),
@@ -101,7 +101,7 @@ func told(t *testing.T, p shard.Plan, id, holder string, term, version int, seco
 	return l
 }
 
-// by is a write by one controller.
+// by returns the line as a write by one controller.
 func by(controller string, l line) line {
 	return l.with("user", map[string]any{"username": "system:serviceaccount:kube-system:" + controller})
 }
@@ -110,7 +110,7 @@ func wrote(member, id string, term, version int, second float64) line {
 	return by(replicaSets, write(member, id, term, low, version, second))
 }
 
-// successor is the shard in which the low namespace lies after the split; other is the other one.
+// successor returns the shard that has the low namespace after the split, and the other one.
 func successor(t *testing.T) (successor, other string) {
 	t.Helper()
 	_, split, _ := plans(t)
@@ -120,8 +120,8 @@ func successor(t *testing.T) (successor, other string) {
 	return "namespaces/02", "namespaces/03"
 }
 
-// splitScene is a clean split under load: b claims both successors of a's shard, waits, and runs
-// them after the release at second 10 and version 100.
+// splitScene returns a clean split under load: member b claims both successors of a's shard, waits,
+// and runs them after the release at second 10 and version 100.
 func splitScene(t *testing.T) map[string]line {
 	halves, split, _ := plans(t)
 	mine, other := successor(t)
@@ -170,7 +170,7 @@ func TestChange(t *testing.T) {
 	mine, other := successor(t)
 	early := split
 	early.Generation = 1
-	reused := halves // the same shards without one of their controllers
+	reused := halves // The same shards without one of their controllers.
 	reused.Generation, reused.Rings = 3, slices.Clone(halves.Rings)
 	reused.Rings[0].Controllers = []string{replicaSets}
 	homed := split
@@ -195,7 +195,7 @@ func TestChange(t *testing.T) {
 		"successor began before the release, no version": {func(s map[string]line) {
 			s["10b"] = wrote(b, mine, 1, 0, 8.5)
 		}, []audit.Kind{audit.OverlappingShards}},
-		"successor began elsewhere": {func(s map[string]line) { // it may not run at all
+		"successor began elsewhere": {func(s map[string]line) { // It may not run at all.
 			s["10b"] = by("expand-controller", request("update", agent(b, mine, 1), "", "persistentvolumes", "", "pv", 8.5))
 		}, []audit.Kind{audit.WrongController, audit.OverlappingShards}},
 		"successor wrote last before the release": {func(s map[string]line) {
@@ -307,7 +307,7 @@ func TestChange(t *testing.T) {
 			s["01 plan"] = planLease(t, moved, 6, 0.5)
 			s["01 plan again"] = planLease(t, halves, 7, 0.6)
 			delete(s, "04 plan")
-			s["04"] = planLease(t, split, 20, 5) // with the generation that was refused
+			s["04"] = planLease(t, split, 20, 5) // With the generation that was refused.
 		}, nil},
 		"the plan was deleted": {func(s map[string]line) {
 			s["19"] = planLease(t, split, 142, 16).with("verb", "delete").with("responseObject", map[string]any{"kind": "Status"})
@@ -328,7 +328,7 @@ func TestChange(t *testing.T) {
 			}
 			lines := linesOf(scene)
 			requireKinds(t, checkPlan(t, halves, lines...), test.want...)
-			slices.Reverse(lines) // the order in the log need not be that of what happened
+			slices.Reverse(lines) // The log may be out of order.
 			report := checkPlan(t, halves, lines...)
 			slices.SortStableFunc(report.Violations, func(a, b audit.Violation) int { return a.Time.Compare(b.Time) })
 			requireKinds(t, report, test.want...)
@@ -336,7 +336,7 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// TestOverlapOfShards tells exactly who overlapped.
+// TestOverlapOfShards: the report names exactly the shards that overlapped.
 func TestOverlapOfShards(t *testing.T) {
 	halves, _, _ := plans(t)
 	mine, _ := successor(t)
@@ -359,7 +359,8 @@ func TestOverlapOfShards(t *testing.T) {
 	}
 }
 
-// TestRings has a controller move to a ring of its own, whose shard covers what two shards did.
+// TestRings moves a controller to a ring of its own, whose shard covers what two shards covered
+// before.
 func TestRings(t *testing.T) {
 	halves, _, moved := plans(t)
 	const apps, rest = "apps/00", "namespaces/10"
@@ -373,20 +374,20 @@ func TestRings(t *testing.T) {
 		}
 	}
 	requireKinds(t, checkPlan(t, halves, linesOf(scene())...))
-	both := scene() // one half was released, and the other was not
+	both := scene() // One half was released, the other was not.
 	both["11"] = by(deployments, write(b, apps, 1, low, 30, 4.5))
 	requireKinds(t, checkPlan(t, halves, linesOf(both)...), audit.OverlappingShards)
 	foreign := scene()
 	foreign["11"] = by(replicaSets, write(b, apps, 1, low, 40, 6))
 	requireKinds(t, checkPlan(t, halves, linesOf(foreign)...), audit.WrongController)
-	shared := scene() // who runs both rings' shards shares no controller
+	shared := scene() // The rings share no controller, so their shards may run at once.
 	shared["13"] = wrote(a, rest, 1, 42, 7)
 	shared["14"] = by(deployments, write(b, apps, 1, high, 43, 7.1))
 	requireKinds(t, checkPlan(t, halves, linesOf(shared)...))
 }
 
-// deadScene has a predecessor that dies at second 8, with a Lease that runs out at 13.5, and nobody
-// takes it.
+// deadScene returns a split in which the predecessor dies at second 8. Its Lease expires at 13.5,
+// and nobody takes it.
 func deadScene(t *testing.T) map[string]line {
 	s := splitScene(t)
 	for _, key := range []string{"11 last write", "12 release", "13 runs", "14 runs other", "15 first write", "16 renewed", "17 renewed other", "18 write"} {
@@ -417,7 +418,7 @@ func TestDeadPredecessor(t *testing.T) {
 	early := deadScene(t)
 	early["15"] = wrote(b, mine, 1, 65, 13.4)
 	requireKinds(t, checkPlan(t, halves, linesOf(early)...), audit.OverlappingShards)
-	alive := deadScene(t) // it comes back without a renewal
+	alive := deadScene(t) // It comes back without a renewal.
 	alive["16"] = wrote(a, lower, 1, 90, 14)
 	requireKinds(t, checkPlan(t, halves, linesOf(alive)...), audit.OverlappingShards)
 	wire := deadScene(t)
@@ -434,7 +435,7 @@ func TestDeadPredecessor(t *testing.T) {
 	requireDoubts(t, report, audit.LateFlight)
 }
 
-// TestSuccessions measures the gaps of a split, from the log and from Leases alone.
+// TestSuccessions measures the gaps of a split, from the log and from the Leases alone.
 func TestSuccessions(t *testing.T) {
 	halves, _, _ := plans(t)
 	mine, other := successor(t)
@@ -453,7 +454,7 @@ func TestSuccessions(t *testing.T) {
 			t.Errorf("%s: silence %v, %t", s.Successor, silence, written)
 		}
 	}
-	scene := splitScene(t) // the successor takes its time
+	scene := splitScene(t) // The successor is slow.
 	for _, key := range []string{"13 runs", "14 runs other"} {
 		delete(scene, key)
 	}
@@ -475,7 +476,7 @@ func TestSuccessions(t *testing.T) {
 	}
 }
 
-// TestInterruptedForGood has a predecessor that nobody follows.
+// TestInterruptedForGood has a predecessor without a successor.
 func TestInterruptedForGood(t *testing.T) {
 	halves, _, _ := plans(t)
 	scene := splitScene(t)
@@ -491,7 +492,7 @@ func TestInterruptedForGood(t *testing.T) {
 	}
 }
 
-// TestSuccessionsOfLeases has a watch see the same split.
+// TestSuccessionsOfLeases observes the same split through a watch.
 func TestSuccessionsOfLeases(t *testing.T) {
 	mine, other := successor(t)
 	var sightings []audit.Sighting
@@ -525,8 +526,8 @@ func TestSuccessionsOfLeases(t *testing.T) {
 	}
 }
 
-// TestReadFirstPlan reads it from the plan's Lease, and else from the shards' with their
-// controllers.
+// TestReadFirstPlan reads the first plan from the plan's Lease, or from the Leases of shards with
+// their controllers.
 func TestReadFirstPlan(t *testing.T) {
 	halves, _, _ := plans(t)
 	scene := splitScene(t)
@@ -545,7 +546,7 @@ func TestReadFirstPlan(t *testing.T) {
 	}
 }
 
-// TestChangeVerdict writes what passed on.
+// TestChangeVerdict prints the verdict about a change.
 func TestChangeVerdict(t *testing.T) {
 	halves, _, _ := plans(t)
 	mine, _ := successor(t)

@@ -13,7 +13,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// handoff is a Lease that a holds for term 1, releases, and b holds for term 2.
+// handoff returns the writes of a Lease that member a holds in term 1 and releases, and member b
+// holds in term 2.
 func handoff(id string) []line {
 	return []line{
 		lease(id, a, 1, 10, 0), lease(id, a, 1, 20, 2), lease(id, "", 1, 30, 4),
@@ -30,7 +31,7 @@ func TestNamespacesOfTheTest(t *testing.T) {
 	}
 }
 
-// TestVerdict plants one write, or a few, into a handoff.
+// TestVerdict plants a few writes into a handoff.
 func TestVerdict(t *testing.T) {
 	reviews := request("create", agent(a, lower, 1), "authorization.k8s.io", "subjectaccessreviews", "", "", 1)
 	volume := request("patch", agent(a, lower, 1), "", "persistentvolumes", "", "pv", 1)
@@ -52,7 +53,7 @@ func TestVerdict(t *testing.T) {
 		"after the release":             {lines: []line{write(a, lower, 1, low, 35, 4.5)}, want: []audit.Kind{audit.NotHolder}},
 		"after the release, no version": {lines: []line{write(a, lower, 1, low, 0, 4.5)}, want: []audit.Kind{audit.NotHolder}},
 		"after the handoff":             {lines: []line{write(a, lower, 1, low, 45, 6)}, want: []audit.Kind{audit.NotHolder}},
-		// It was already on the wire; see TestInFlight.
+		// The write was already on the wire; see TestInFlight.
 		"at the moment of the release":             {lines: []line{write(a, lower, 1, low, 31, 4.001)}},
 		"at the moment of the release, no version": {lines: []line{write(a, lower, 1, low, 0, 4.001)}},
 		"logged before its Lease":                  {lines: []line{write(a, lower, 1, low, 35, 3)}, want: []audit.Kind{audit.NotHolder}},
@@ -85,7 +86,7 @@ func TestVerdict(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			// First in the log: the order must not matter.
+			// They come first in the log, because the order must not matter.
 			report := check(t, append(test.lines, handoff(lower)...)...)
 			requireKinds(t, report, test.want...)
 		})
@@ -120,14 +121,14 @@ func TestLeases(t *testing.T) {
 			log:  []line{lease(lower, a, 1, 10, 0), lease(lower, a, 1, 20, 5), lease(lower, b, 2, 30, 6.1)},
 			want: []audit.Kind{audit.TakenEarly},
 		},
-		// A rival asks for the Lease of a dead holder, and waits for its end.
+		// A rival asks for the Lease of a dead holder, and waits until it expires.
 		"asked for, then ran out": {log: []line{lease(lower, a, 1, 10, 0), asked(lease(lower, a, 1, 10, 0), 20, 4), lease(lower, b, 2, 30, 6.01)}},
 		"asked for, taken early": {
 			log:  []line{lease(lower, a, 1, 10, 0), asked(lease(lower, a, 1, 10, 0), 20, 4), lease(lower, b, 2, 30, 5.9)},
 			want: []audit.Kind{audit.TakenEarly},
 		},
 		"same term": {log: []line{lease(lower, a, 1, 10, 0), lease(lower, "", 1, 20, 1), lease(lower, b, 1, 30, 2)}, want: []audit.Kind{audit.TermReused}},
-		// Each of two holders overwrites the other.
+		// Two holders overwrite each other.
 		"two holders": {
 			log: []line{lease(lower, a, 1, 10, 0), lease(lower, b, 2, 20, 1), lease(lower, a, 1, 30, 2), lease(lower, b, 2, 40, 3)},
 			want: []audit.Kind{
@@ -139,7 +140,7 @@ func TestLeases(t *testing.T) {
 		"retired, deleted": {
 			log: []line{lease(lower, a, 1, 10, 0), lease(lower, "", 1, 20, 1), retired, remove, lease(lower, b, 1, 40, 30)},
 		},
-		// The garbage collector is told of a write before it is answered.
+		// The garbage collector sees a write before its writer gets the answer.
 		"retired, deleted before the answer": {
 			log: []line{lease(lower, a, 1, 10, 0), lease(lower, "", 1, 20, 1), remove, late.arrived(2.9), lease(lower, b, 1, 40, 30)},
 		},
@@ -162,15 +163,15 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-// asked is a Lease on which a rival has left a request: all but the spec has changed.
+// asked returns a Lease on which a rival has left a request. Only its spec is unchanged.
 func asked(l line, version int, second float64) line {
-	answer := thing(l["responseObject"].(map[string]any)).set("metadata", "resourceVersion", fmt.Sprint(version)).
+	answer := jsonObject(l["responseObject"].(map[string]any)).set("metadata", "resourceVersion", fmt.Sprint(version)).
 		set("metadata", "annotations", map[string]any{"flotilla.dev/next-holder": b})
 	at := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC).Add(time.Duration(second * float64(time.Second)))
 	return l.with("responseObject", map[string]any(answer)).with("stageTimestamp", at.Format("2006-01-02T15:04:05.000000Z")).arrived(second - 0.002)
 }
 
-// TestAskedFor has the life of a Lease counted from its last renewal, and not from what a rival
+// TestAskedFor checks that the age of a Lease counts from its last renewal, not from what a rival
 // wrote on it.
 func TestAskedFor(t *testing.T) {
 	log := []line{lease(lower, a, 1, 10, 0), asked(lease(lower, a, 1, 10, 0), 20, 4), write(a, lower, 1, low, 21, 8), lease(lower, b, 2, 30, 9)}
@@ -192,7 +193,7 @@ func TestReport(t *testing.T) {
 		lease(upper, a, 1, 11, 0),
 		write(a, lower, 1, low, 15, 1), write(a, lower, 1, low, 0, 2),
 		write(b, lower, 2, low, 45, 6),
-		write(a, upper, 1, high, 16, 7), // more than its 6 s after the Lease's only write
+		write(a, upper, 1, high, 16, 7), // More than the 6 s of the Lease after its only write.
 		write(a, upper, 1, high, 0, 8).code(409),
 		request("create", agent(a, upper, 1), "", "events", high, "e", 6),
 		request("create", agent(a, upper, 1), "authentication.k8s.io", "tokenreviews", "", "", 6),
@@ -230,7 +231,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestLate counts from the last renewal before the request, whatever version its answer has.
+// TestLate checks that lateness counts from the last renewal before the request, whatever version
+// the answer has.
 func TestLate(t *testing.T) {
 	log := []line{lease(lower, a, 1, 10, 0), lease(lower, a, 1, 20, 5), lease(lower, a, 1, 30, 20)}
 	for second, want := range map[float64]int{9: 0, 10.9: 0, 11.1: 1, 19: 1, 21: 0} {

@@ -6,9 +6,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 )
 
-// TestDeletions deletes pods of an owner that has just what it wants.
+// TestDeletions deletes pods of an owner that has exactly the pods it wants.
 func TestDeletions(t *testing.T) {
-	remove := func(p thing, version int, second float64) line {
+	remove := func(p jsonObject, version int, second float64) line {
 		return does("delete", by1, "", "pods", p, version, second)
 	}
 	wanted := remove(pod("p0"), 105, 105)
@@ -27,7 +27,7 @@ func TestDeletions(t *testing.T) {
 		"not by us":             {lines: []line{wanted.with("userAgent", user)}},
 		"refused":               {lines: []line{wanted.code(409)}},
 		"nobody knows":          {lines: []line{wanted.code(500)}},
-		"metadata alone":        {lines: []line{remove(thing{"kind": "PartialObjectMetadata", "metadata": pod("p0")["metadata"]}, 105, 105)}},
+		"metadata alone":        {lines: []line{remove(jsonObject{"kind": "PartialObjectMetadata", "metadata": pod("p0")["metadata"]}, 105, 105)}},
 		"nobody's":              {lines: []line{does("create", user, "", "pods", stray, 100, 100), remove(stray, 105, 105)}},
 		"of an owner not known": {lines: []line{does("create", user, "", "pods", stray.of("apps/v1", object("ReplicaSet", low, "x")), 100, 100), remove(stray, 105, 105)}},
 
@@ -40,7 +40,7 @@ func TestDeletions(t *testing.T) {
 		"owner deleted":       {lines: []line{does("delete", user, "apps", "replicasets", set, 0, 104), wanted}, judged: 1},
 		"owner deleted after": {lines: []line{does("delete", user, "apps", "replicasets", set, 0, 106), wanted}, want: guilty, judged: 1},
 		"owner is going":      {lines: []line{does("patch", user, "apps", "replicasets", set.set("metadata", "deletionTimestamp", "x"), 104, 104), wanted}, judged: 1},
-		"owner made anew": {
+		"owner recreated": {
 			lines: []line{
 				does("create", user, "apps", "replicasets", object("ReplicaSet", low, "old").set("spec", "replicas", 1), 100, 100),
 				does("delete", user, "apps", "replicasets", object("ReplicaSet", low, "old"), 0, 104), wanted,
@@ -59,7 +59,7 @@ func TestDeletions(t *testing.T) {
 			lines: []line{scaled(2, 2, 1, 100, 40), scaled(3, 3, 1, 101, 50), scaled(3, 3, 3, 102, 60), wanted}, want: guilty, judged: 1,
 		},
 		"one too many": {lines: []line{does("create", user, "", "pods", pod("extra"), 100, 100), wanted}, judged: 1},
-		"one too many, who went": {
+		"one too many, which went": {
 			lines: []line{does("create", user, "", "pods", pod("extra"), 100, 100), does("delete", user, "", "pods", pod("extra"), 101, 101), wanted}, judged: 1,
 		},
 		"one too many, who went long ago": {
@@ -121,7 +121,7 @@ func requireScenes(t *testing.T, tests map[string]sceneCase) {
 // TestStatefulDeletions deletes a pod of a StatefulSet of two.
 func TestStatefulDeletions(t *testing.T) {
 	db := object("StatefulSet", low, "db").set("spec", "replicas", 2).set("status", "updateRevision", "r1").is(1, 1)
-	member := func(name, revision string) thing {
+	member := func(name, revision string) jsonObject {
 		return object("Pod", low, name).of("apps/v1", db).set("spec", "nodeName", machine).set("status", "phase", "Running").
 			set("metadata", "labels", map[string]any{"controller-revision-hash": revision})
 	}
@@ -132,10 +132,10 @@ func TestStatefulDeletions(t *testing.T) {
 			does("create", by1, "", "pods", member("db-0", "r1"), 41, 41), does("create", by1, "", "pods", member("db-1", "r1"), 42, 42),
 		}, lines...)
 	}
-	set := func(o thing, version int, second float64) line {
+	set := func(o jsonObject, version int, second float64) line {
 		return does("update", user, "apps", "statefulsets", o, version, second)
 	}
-	gone := func(p thing) line { return does("delete", by1, "", "pods", p, 105, 105) }
+	gone := func(p jsonObject) line { return does("delete", by1, "", "pods", p, 105, 105) }
 	requireScenes(t, map[string]sceneCase{
 		"wanted":               {lines: with(gone(member("db-1", "r1"))), want: guilty, judged: 1},
 		"scaled down":          {lines: with(set(db.set("spec", "replicas", 1).is(2, 2), 100, 100), gone(member("db-1", "r1"))), judged: 1},
@@ -154,12 +154,12 @@ func TestStatefulDeletions(t *testing.T) {
 // TestDaemonDeletions deletes the pod of a DaemonSet.
 func TestDaemonDeletions(t *testing.T) {
 	ds := object("DaemonSet", low, "agent").is(1, 1).set("metadata", "annotations", map[string]any{"deprecated.daemonset.template.generation": "1"})
-	daemon := func(name, template string) thing {
+	daemon := func(name, template string) jsonObject {
 		return object("Pod", low, name).of("apps/v1", ds).set("spec", "nodeName", machine).set("status", "phase", "Running").
 			set("metadata", "labels", map[string]any{"pod-template-generation": template})
 	}
 	node := object("Node", "", machine)
-	taint := func(key, effect string) thing {
+	taint := func(key, effect string) jsonObject {
 		return node.set("spec", "taints", []any{map[string]any{"key": key, "effect": effect}})
 	}
 	guilty := []audit.Kind{audit.WantedPodDeleted}

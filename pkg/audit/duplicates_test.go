@@ -6,7 +6,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 )
 
-// TestDuplicates adds one pod, or two, to a ReplicaSet that has all it wants.
+// TestDuplicates adds one or two pods to a ReplicaSet that has all it wants.
 func TestDuplicates(t *testing.T) {
 	more := func(name string, version int) line {
 		return does("create", by1, "", "pods", pod(name), version, float64(version))
@@ -106,11 +106,11 @@ func TestDuplicates(t *testing.T) {
 			want: guilty, judged: 4,
 		},
 		"all were deleted at once": {
-			lines: []line{request("deletecollection", user, "", "pods", low, "", 100).with("responseObject", thing{"kind": "PodList", "items": []any{
+			lines: []line{request("deletecollection", user, "", "pods", low, "", 100).with("responseObject", jsonObject{"kind": "PodList", "items": []any{
 				pod("p0"), pod("p1"),
 			}}), more("p3", 101), more("p4", 102)}, judged: 5,
 		},
-		"nobody knows who was deleted": {
+		"nobody knows which was deleted": {
 			lines: []line{request("deletecollection", user, "", "pods", low, "", 100), more("p3", 101)}, judged: 4,
 		},
 
@@ -121,7 +121,8 @@ func TestDuplicates(t *testing.T) {
 		"scaled down, not seen": {lines: []line{scaled(5, 2, 1, 100), scaled(3, 3, 1, 101), more("p3", 102), more("p4", 103)}, judged: 5},
 		"scaled down and seen": {
 			lines: []line{scaled(4, 2, 2, 100), scaled(3, 3, 2, 101), scaled(3, 3, 3, 102), more("p3", 103), more("p4", 104)},
-			// The first is excused: four were wanted at some time since the create before.
+			// The first is excused, because four pods were wanted at some time since the create
+			// before it.
 			want: guilty, judged: 5,
 		},
 		"metadata changed alone": {
@@ -134,7 +135,7 @@ func TestDuplicates(t *testing.T) {
 				scaled(9, 2, 1, 26).code(500), scaled(3, 3, 1, 60), scaled(3, 3, 3, 61),
 				does("delete", user, "", "pods", pod("p0"), 62, 62), more("p3", 63), more("p4", 64),
 			},
-			// The first may be due to what was wanted at the create before.
+			// The first may be due to what was wanted at the create before it.
 			want: guilty, judged: 4,
 		},
 		"one may have been deleted long ago": {

@@ -6,11 +6,11 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 )
 
-// TestCollected has the garbage collector delete a ReplicaSet of a Deployment.
+// TestCollected makes the garbage collector delete a ReplicaSet of a Deployment.
 func TestCollected(t *testing.T) {
 	deployment := object("Deployment", low, "shop")
 	owned := object("ReplicaSet", low, "shop-1").of("apps/v1", deployment)
-	collect := func(o thing, group, resource string, version int) line {
+	collect := func(o jsonObject, group, resource string, version int) line {
 		return does("delete", agent(a, nodes, 1), group, resource, o, version, 105).with("user", map[string]any{"username": collector})
 	}
 	made := func(lines ...line) []line {
@@ -18,7 +18,7 @@ func TestCollected(t *testing.T) {
 			does("create", user, "apps", "deployments", deployment, 40, 40), does("create", by1, "apps", "replicasets", owned, 41, 41),
 		}, lines...)
 	}
-	// An answer to a delete has no version as a rule.
+	// The answer to a delete usually has no version.
 	gone := collect(owned, "apps", "replicasets", 0)
 	crd := object("CustomResourceDefinition", "", "boxes.example.com")
 	box := object("Box", low, "b")
@@ -57,16 +57,16 @@ func TestCollected(t *testing.T) {
 		"owner of another group": {lines: []line{
 			does("create", user, "example.com", "deployments", deployment, 40, 40), does("create", by1, "apps", "replicasets", owned, 41, 41), gone,
 		}, judged: 1},
-		"adopted by one who is there": {lines: made(
+		"adopted by one that exists": {lines: made(
 			does("delete", user, "apps", "deployments", deployment, 0, 100),
 			does("create", user, "apps", "deployments", object("Deployment", low, "new"), 101, 101),
 			does("patch", by1, "apps", "replicasets", owned.of("apps/v1", object("Deployment", low, "new")), 102, 102), gone), want: guilty, judged: 1},
 		"let go and adopted, logged first": {lines: append([]line{
 			does("patch", by1, "apps", "replicasets", object("ReplicaSet", low, "shop-1").of("apps/v1", object("Deployment", low, "gone")), 102, 102)},
 			made(gone)...), judged: 1},
-		"pod":                      {lines: []line{collect(pod("p0"), "", "pods", 105)}, want: guilty, judged: 1},
-		"resource":                 {lines: boxes(), want: guilty, judged: 1},
-		"resource that is no more": {lines: boxes(does("delete", user, "apiextensions.k8s.io", "customresourcedefinitions", crd, 0, 50)), judged: 1},
+		"pod":                   {lines: []line{collect(pod("p0"), "", "pods", 105)}, want: guilty, judged: 1},
+		"resource":              {lines: boxes(), want: guilty, judged: 1},
+		"resource that is gone": {lines: boxes(does("delete", user, "apiextensions.k8s.io", "customresourcedefinitions", crd, 0, 50)), judged: 1},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

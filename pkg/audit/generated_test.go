@@ -10,40 +10,40 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 )
 
-// history makes up what an innocent fleet of three does with one ReplicaSet in each of two shards.
-// It has a clock and a version of its own, and remembers what its mutations need.
+// history generates what an innocent fleet of three does with one ReplicaSet in each of two shards.
+// It has its own clock and versions, and records what its mutations need.
 type history struct {
 	*rand.Rand
 	lines   []line
 	second  float64
 	version int
 	shards  []*hold
-	// writes are the places of lines with writes of a term, by nobody's surprise in the range.
+	// writes are the indexes of lines with a term's writes within the shard's range.
 	writes []int
-	// acquired are the places of Lease writes that began a term after another.
+	// acquired are the indexes of lines in which a term began after another one.
 	acquired []int
 	serial   int
 }
 
-// hold is a shard, its holder, and what the controllers of it have made.
+// hold is a shard, its holder, and what its controllers have created.
 type hold struct {
 	id, namespace, holder string
 	term                  int
-	renewed               float64 // second of the last renewal
-	ran                   bool    // ran out, and was not released
-	before                string  // the holder of the term before
-	set                   thing
+	renewed               float64 // Second of the last renewal.
+	ran                   bool    // It expired without a release.
+	before                string  // The holder of the previous term.
+	set                   jsonObject
 	desired, generation   int
 	seen                  int
-	pods                  []thing
-	ended                 []line // a write of each term that is over
-	last                  line   // a write of this term
+	pods                  []jsonObject
+	ended                 []line // A write of each term that is over.
+	last                  line   // A write of this term.
 }
 
 var members = []string{a, b, "flotilla-2_ccc"}
 
-// generate returns a history of so many steps. In the end both shards have a holder and what they
-// want, and all was quiet for a minute.
+// generate returns a history of this many steps. At the end both shards have a holder and the pods
+// they want, and nothing happens for a minute.
 func generate(seed uint64, steps int) *history {
 	h := &history{Rand: rand.New(rand.NewPCG(seed, 1)), version: 10}
 	h.add(does("create", user, "", "nodes", object("Node", "", machine), h.next(), h.second))
@@ -65,7 +65,7 @@ func generate(seed uint64, steps int) *history {
 		h.renew(s)
 		h.write(s)
 	}
-	// The order in the log is not that of what happened.
+	// check shuffles the lines, because a log may be out of order.
 	return h
 }
 
@@ -74,14 +74,14 @@ func (h *history) add(l line) int {
 	return len(h.lines) - 1
 }
 
-// next moves clock and version on, by more than a request takes.
+// next advances the clock and the version, the clock by more than a request takes.
 func (h *history) next() int {
 	h.second += 0.01 + h.Float64()
 	h.version += 1 + h.IntN(5)
 	return h.version
 }
 
-func (s *hold) state() thing {
+func (s *hold) state() jsonObject {
 	return s.set.set("spec", "replicas", s.desired).is(s.generation, s.seen)
 }
 
@@ -121,8 +121,7 @@ func (h *history) acquire(s *hold) {
 	ran := s.ran
 	s.holder, s.term, s.renewed, s.ran = members[h.IntN(len(members))], s.term+1, h.second, false
 	place := h.add(lease(s.id, s.holder, s.term, version, h.second))
-	// Who takes what it lost itself, and does not count up, cannot be told from who renewed it
-	// late.
+	// A holder that takes its own expired Lease in the same term looks like one that renewed late.
 	if s.term > 1 && (!ran || s.holder != s.before) {
 		h.acquired = append(h.acquired, place)
 	}
@@ -137,19 +136,18 @@ func (h *history) renew(s *hold) {
 func (h *history) release(s *hold) {
 	h.add(lease(s.id, "", s.term, h.next(), h.second))
 	h.end(s)
-	// Whoever is late is refused.
+	// A late write is refused.
 	if h.IntN(3) == 0 && s.last != nil {
 		h.next()
 		h.add(write(members[0], s.id, s.term, s.namespace, 0, h.second).code(403))
 	}
 }
 
-// crash leaves a request on the wire, sometimes, which takes effect after the next holder has
-// begun.
+// crash sometimes leaves a request on the wire, which takes effect after the next holder has begun.
 func (h *history) crash(s *hold) {
 	h.end(s)
 	s.ran = true
-	// A rival leaves its request on the Lease, which does not make it live longer.
+	// A rival leaves its request on the Lease, which must not extend the Lease's life.
 	if h.IntN(2) == 0 {
 		h.add(asked(lease(s.id, s.before, s.term, 0, s.renewed), h.next(), h.second))
 	}
@@ -180,7 +178,7 @@ func (h *history) write(s *hold) {
 	h.writes = append(h.writes, h.add(l))
 }
 
-// lose has a user delete a pod.
+// lose makes a user delete a pod.
 func (h *history) lose(s *hold) {
 	if len(s.pods) == 0 {
 		return
@@ -195,7 +193,7 @@ func (h *history) lose(s *hold) {
 	s.pods = slices.Delete(s.pods, i, i+1)
 }
 
-// reconcile makes or deletes pods until there are as many as wanted, and says so.
+// reconcile creates or deletes pods until there are as many as wanted, and updates the status.
 func (h *history) reconcile(s *hold) {
 	for len(s.pods) < s.desired {
 		p := h.pod(s)
@@ -211,27 +209,27 @@ func (h *history) reconcile(s *hold) {
 	h.add(does("update", s.agent(), "apps", "replicasets/status", s.state(), h.next(), h.second))
 }
 
-func (h *history) pod(s *hold) thing {
+func (h *history) pod(s *hold) jsonObject {
 	h.serial++
 	return object("Pod", s.namespace, fmt.Sprintf("%s-%d", s.namespace, h.serial)).of("apps/v1", s.state()).set("spec", "nodeName", machine)
 }
 
-// mutations each plant one fault, and return false if the history has no room for it.
+// Each of mutations plants one fault, and returns false if the history has no room for it.
 var mutations = map[audit.Kind][]func(h *history) bool{
 	audit.NotHolder: {
-		func(h *history) bool { // another member writes
+		func(h *history) bool { // Another member writes.
 			i := h.writes[h.IntN(len(h.writes))]
 			by, _, _ := audit.ParseAgent(h.lines[i]["userAgent"].(string))
 			h.lines[i] = h.lines[i].with("userAgent", agent("flotilla-9_zzz", by.Shard.String(), int(by.Term)))
 			return true
 		},
-		func(h *history) bool { // a term that has not begun
+		func(h *history) bool { // A term that has not begun.
 			i := h.writes[h.IntN(len(h.writes))]
 			by, _, _ := audit.ParseAgent(h.lines[i]["userAgent"].(string))
 			h.lines[i] = h.lines[i].with("userAgent", agent(by.Member, by.Shard.String(), int(by.Term)+100))
 			return true
 		},
-		func(h *history) bool { // one of an earlier term, after its end
+		func(h *history) bool { // A write of an earlier term, after its end.
 			s := h.shards[h.IntN(2)]
 			if len(s.ended) == 0 {
 				return false
@@ -286,7 +284,7 @@ var mutations = map[audit.Kind][]func(h *history) bool{
 	audit.DuplicatePod: {func(h *history) bool {
 		s := h.shards[h.IntN(2)]
 		h.add(does("create", s.agent(), "", "pods", h.pod(s), h.next(), h.second))
-		if s.generation > 1 { // the first may be excused by what was wanted before
+		if s.generation > 1 { // What was wanted before may excuse the first.
 			h.add(does("create", s.agent(), "", "pods", h.pod(s), h.next(), h.second))
 		}
 		return s.generation == 1 || !h.excused(s)
@@ -309,7 +307,7 @@ var mutations = map[audit.Kind][]func(h *history) bool{
 	}},
 }
 
-// excused reports whether nothing was wanted at all: then a ReplicaSet never created, and no create
+// excused reports whether no pods were ever wanted. Then the ReplicaSet created none, and no create
 // bounds the excuse.
 func (h *history) excused(s *hold) bool { return s.desired == 0 }
 
@@ -319,7 +317,7 @@ func (h *history) check(t *testing.T) audit.Report {
 	return check(t, h.lines...)
 }
 
-// TestInnocentHistories convicts nobody, and has something to judge.
+// TestInnocentHistories: the judge convicts nobody, although it has something to judge.
 func TestInnocentHistories(t *testing.T) {
 	var all audit.Judged
 	flights := 0
@@ -341,7 +339,7 @@ func TestInnocentHistories(t *testing.T) {
 	}
 }
 
-// TestMutatedHistories plants one fault into each history, and wants it found.
+// TestMutatedHistories plants one fault into each history, and checks that the judge finds it.
 func TestMutatedHistories(t *testing.T) {
 	for kind, plants := range mutations {
 		for number, plant := range plants {

@@ -10,8 +10,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// heartbeatFleet makes up what an innocent fleet of three does that has one heartbeat a member: it
-// has a clock and a version, and sends the heartbeats of who lives as time passes.
+// heartbeatFleet generates what an innocent fleet of three with one heartbeat per member does. It
+// has a clock and a version, and sends the heartbeats of live members as time passes.
 type heartbeatFleet struct {
 	*rand.Rand
 	lines   []line
@@ -19,7 +19,7 @@ type heartbeatFleet struct {
 	version int
 	members []*beatingMember
 	shards  []*recordedShard
-	flights int // writes that somebody left on the wire
+	flights int // Writes that were left on the wire.
 }
 
 // beatingMember is a member's Lease, and whether its process runs.
@@ -56,7 +56,7 @@ func generateHeartbeats(seed uint64, steps int) *heartbeatFleet {
 	return f
 }
 
-// settle has everybody live, and every shard held by one of them.
+// settle makes all members live, and each shard held by one of them.
 func (f *heartbeatFleet) settle() {
 	for _, m := range f.members {
 		f.start(m)
@@ -96,7 +96,7 @@ func (f *heartbeatFleet) next() int {
 func (f *heartbeatFleet) beat(m *beatingMember) {
 	f.version++
 	m.renewed = f.second
-	// Whoever is named by no shard's Lease leaves the list.
+	// Incarnations that no shard's Lease names leave the list.
 	m.ended = slices.DeleteFunc(m.ended, func(incarnation string) bool {
 		return !slices.ContainsFunc(f.shards, func(s *recordedShard) bool { return s.holder == incarnation })
 	})
@@ -105,8 +105,8 @@ func (f *heartbeatFleet) beat(m *beatingMember) {
 
 func (f *heartbeatFleet) add(l line) { f.lines = append(f.lines, l) }
 
-// start has a member's next incarnation acquire its Lease, which has to have stood still if the one
-// before has not ended.
+// start makes a member's next incarnation acquire the member's Lease. Unless the previous one has
+// ended, the Lease must have expired.
 func (f *heartbeatFleet) start(m *beatingMember) {
 	if m.lives {
 		return
@@ -145,7 +145,7 @@ func (f *heartbeatFleet) of(incarnation string) *beatingMember {
 	return nil
 }
 
-// crash ends a process, but for the last one. Sometimes it leaves a write on the wire.
+// crash ends a process, unless it is the last one. Sometimes it leaves a write on the wire.
 func (f *heartbeatFleet) crash(m *beatingMember) {
 	if n := len(slices.DeleteFunc(slices.Clone(f.members), func(m *beatingMember) bool { return !m.lives })); n < 2 || !m.lives {
 		return
@@ -162,7 +162,7 @@ func (f *heartbeatFleet) crash(m *beatingMember) {
 	}
 }
 
-// leave ends a process in order.
+// leave ends a process in good order.
 func (f *heartbeatFleet) leave(m *beatingMember) {
 	for _, s := range f.shards {
 		if s.holder == m.incarnation && f.IntN(4) > 0 {
@@ -173,7 +173,7 @@ func (f *heartbeatFleet) leave(m *beatingMember) {
 	m.lives = false
 }
 
-// end has somebody list the incarnation that a member's Lease names.
+// end makes sender list the incarnation on a member's Lease as ended.
 func (f *heartbeatFleet) end(m *beatingMember, sender string) {
 	version := f.next()
 	m.ended = append(m.ended, m.incarnation)
@@ -181,7 +181,7 @@ func (f *heartbeatFleet) end(m *beatingMember, sender string) {
 	f.add(ofMember(sender, m.name, "", m.renewed, version, f.second, list...))
 }
 
-// strike has somebody who lives list a dead incarnation, once it may.
+// strike makes a live member list a dead incarnation as ended, once it may.
 func (f *heartbeatFleet) strike(m *beatingMember) {
 	if !m.lives && !slices.Contains(m.ended, m.incarnation) {
 		f.pass(max(0, m.renewed+leaseTime+0.1-f.second))
@@ -189,7 +189,7 @@ func (f *heartbeatFleet) strike(m *beatingMember) {
 	}
 }
 
-// take has somebody who lives take a shard, unless it is held by such a one.
+// take makes a live member take a shard, unless a live member holds it.
 func (f *heartbeatFleet) take(s *recordedShard) {
 	m := f.of(s.holder)
 	switch {
@@ -221,7 +221,7 @@ func (f *heartbeatFleet) write(s *recordedShard) {
 	f.add(write(s.holder, s.id, s.term, s.namespace, f.next(), f.second))
 }
 
-// step does one thing, to one shard or member.
+// step takes one action, on one shard or member.
 func (f *heartbeatFleet) step() {
 	s, m := f.shards[f.IntN(2)], f.members[f.IntN(3)]
 	switch f.IntN(10) {
@@ -233,7 +233,7 @@ func (f *heartbeatFleet) step() {
 		}
 	case 2:
 		f.start(m)
-	case 3: // what an operator notes on a member's Lease leaves its spec
+	case 3: // An operator's annotation on a member's Lease keeps its spec.
 		if m.lives {
 			f.add(ofMember(user, m.name, m.incarnation, m.renewed, f.next(), f.second, m.ended...))
 			f.lines[len(f.lines)-1] = f.lines[len(f.lines)-1].notes(map[string]string{"flotilla.dev/drain": "true"})
@@ -260,7 +260,8 @@ func (f *heartbeatFleet) check(t *testing.T) audit.Report {
 	return check(t, f.lines...)
 }
 
-// TestInnocentHeartbeats convicts nobody, doubts nothing, and has something to judge.
+// TestInnocentHeartbeats checks that the judge convicts nobody and doubts nothing, although it has
+// something to judge.
 func TestInnocentHeartbeats(t *testing.T) {
 	ended, taken, flights, made := 0, 0, 0, 0
 	seeds, share := uint64(150), 1
@@ -283,7 +284,8 @@ func TestInnocentHeartbeats(t *testing.T) {
 	}
 }
 
-// TestGuiltyHeartbeats plants one fault at the end of each history, and wants it found.
+// TestGuiltyHeartbeats plants one fault at the end of each history, and checks that the judge finds
+// it.
 func TestGuiltyHeartbeats(t *testing.T) {
 	for kind, plant := range map[audit.Kind]func(f *heartbeatFleet, s *recordedShard, m, other *beatingMember){
 		audit.HolderNotEnded: func(f *heartbeatFleet, s *recordedShard, _, other *beatingMember) {

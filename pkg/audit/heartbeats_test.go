@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	nextA  = "flotilla-0_nnn" // the incarnation after a
+	nextA  = "flotilla-0_nnn" // The incarnation after a.
 	forged = "forged_000"
 )
 
@@ -29,11 +29,11 @@ func (l line) sentBy(sender string) line {
 	return l.with("userAgent", client+"/fleet-member/"+sender)
 }
 
-// ofMember is a write of a member's Lease, which names its holder, when that renewed it, and who
+// ofMember returns a write of a member's Lease, with its holder, the holder's last renewal, and who
 // has ended.
 func ofMember(sender, name, holder string, renewed float64, version int, second float64, ended ...string) line {
 	l := lease("member/"+name, holder, 1, version, renewed)
-	answer := thing(l["responseObject"].(map[string]any))
+	answer := jsonObject(l["responseObject"].(map[string]any))
 	at := request("update", "", "", "leases", "", "", second)
 	l = l.with("requestReceivedTimestamp", at["requestReceivedTimestamp"]).with("stageTimestamp", at["stageTimestamp"])
 	l = l.with("responseObject", map[string]any(answer)).notes(map[string]string{"flotilla.dev/protocol": "2"}).sentBy(sender)
@@ -43,27 +43,28 @@ func ofMember(sender, name, holder string, renewed float64, version int, second 
 	return l
 }
 
-// beats is a heartbeat.
+// beats returns a heartbeat.
 func beats(incarnation string, version int, second float64, ended ...string) line {
 	own := election.MemberOf(incarnation)
 	return ofMember(own, own, incarnation, second, version, second, ended...)
 }
 
-// ends is a write that lists an incarnation, which renewed last at a second, as ended, and names
-// nobody: a strike, or the incarnation's own release.
+// ends returns a write that lists an incarnation, last renewed at second renewed, as ended, and
+// names no holder: a strike, or its own release.
 func ends(sender, incarnation string, renewed float64, version int, second float64) line {
 	return ofMember(sender, election.MemberOf(incarnation), "", renewed, version, second, incarnation)
 }
 
-// release is a release of a shard's Lease.
+// release returns a release of a shard's Lease.
 func release(id string, term, version int, second float64) line {
 	return lease(id, "", term, version, second).notes(map[string]string{"flotilla.dev/released": fmt.Sprint(term)})
 }
 
 func created(l line) line { return l.with("verb", "create") }
 
-// takeover has a hold a shard and die after its heartbeat at second 4. b strikes it at 10.1 and
-// takes the shard at 10.2, and a's next incarnation comes at 13.
+// takeover returns a scene in which member a holds a shard and dies after its heartbeat at second
+// 4. Member b strikes it at 10.1 and takes the shard at 10.2. The next incarnation of a starts at
+// 13.
 func takeover() map[string]line {
 	return map[string]line{
 		"a 0":    created(beats(a, 5, 0)),
@@ -85,12 +86,12 @@ func takeover() map[string]line {
 	}
 }
 
-// judged is what a table of faults wants of a scene.
+// judged is a fault to plant into a scene, and the expected verdict.
 type judged struct {
 	plant func(s map[string]line)
 	want  []audit.Kind
 	doubt []audit.Kind
-	// overlaps of terms.
+	// overlaps counts overlaps of terms.
 	overlaps int
 }
 
@@ -111,7 +112,7 @@ func (j judged) check(t *testing.T, scene map[string]line) audit.Report {
 	return report
 }
 
-// TestWriterEnded has a write while it dies, and is struck.
+// TestWriterEnded plants a write of member a at some time, while it dies and is struck.
 func TestWriterEnded(t *testing.T) {
 	for name, test := range map[string]struct {
 		write        line
@@ -152,7 +153,7 @@ func TestWriterEnded(t *testing.T) {
 	}
 }
 
-// TestTaken has b take the shard by right and without.
+// TestTaken: member b takes the shard, with and without the right to do so.
 func TestTaken(t *testing.T) {
 	hole, notEnded, early := []audit.Kind{audit.EndUnknown}, []audit.Kind{audit.HolderNotEnded}, []audit.Kind{audit.TakenEarly}
 	emptied := lease(lower, "", 1, 20, 5).sentBy(user)
@@ -161,13 +162,13 @@ func TestTaken(t *testing.T) {
 		"after the strike": {},
 		"without one":      {plant: func(s map[string]line) { delete(s, "strike") }, want: notEnded},
 		"before it":        {plant: func(s map[string]line) { s["strike"] = ends("flotilla-1", a, 4, 41, 10.1) }, want: notEnded},
-		"from who lives": {plant: func(s map[string]line) {
+		"from a live holder": {plant: func(s map[string]line) {
 			delete(s, "strike")
 			s["a 6"], s["a 8"], s["a 10"], s["a 12"] = beats(a, 21, 6), beats(a, 25, 8), beats(a, 28, 10), beats(a, 43, 12)
 			s["next"] = beats(nextA, 90, 18.1, a)
 			s["next 2"] = beats(nextA, 91, 20)
 		}, want: notEnded, overlaps: 1},
-		"after it ended long ago": {plant: func(s map[string]line) { // it was off the list when its write came
+		"after it ended long ago": {plant: func(s map[string]line) { // It was off the list when its write came.
 			s["held"], s["taken"] = lease(lower, a, 1, 70, 17), lease(lower, b, 2, 80, 17.5)
 			s["write"] = write(b, lower, 2, low, 85, 18)
 			s["b 14"], s["b 16"] = beats(b, 55, 14), beats(b, 65, 16)
@@ -194,18 +195,18 @@ func TestTaken(t *testing.T) {
 			s["taken"] = lease(lower, b, 3, 40, 10.2)
 			s["write"] = write(b, lower, 3, low, 45, 12.5)
 		}},
-		"by who is no member": {plant: func(s map[string]line) {
+		"by a stranger": {plant: func(s map[string]line) {
 			s["taken"], s["write"] = lease(lower, "nobody", 2, 20, 5).sentBy(user), write(a, lower, 1, low, 16, 4.1)
 		}, want: notEnded, overlaps: 1},
-		"from who is no member":               {plant: func(s map[string]line) { s["x"], s["taken"] = lease(lower, "nobody", 1, 20, 5).sentBy(user), soon }, want: []audit.Kind{audit.TermReused, audit.HolderNotEnded, audit.TakenEarly}, overlaps: 2},
-		"from who is no member, later":        {plant: func(s map[string]line) { s["x"], s["taken"] = lease(lower, "nobody", 1, 20, 5).sentBy(user), later }, want: []audit.Kind{audit.TermReused, audit.HolderNotEnded}, overlaps: 1},
+		"from a stranger":                     {plant: func(s map[string]line) { s["x"], s["taken"] = lease(lower, "nobody", 1, 20, 5).sentBy(user), soon }, want: []audit.Kind{audit.TermReused, audit.HolderNotEnded, audit.TakenEarly}, overlaps: 2},
+		"from a stranger, later":              {plant: func(s map[string]line) { s["x"], s["taken"] = lease(lower, "nobody", 1, 20, 5).sentBy(user), later }, want: []audit.Kind{audit.TermReused, audit.HolderNotEnded}, overlaps: 1},
 		"from a forged name that was struck":  {plant: forge(7, 13.1, "flotilla-1"), want: []audit.Kind{audit.TermReused, audit.HolderNotEnded}, overlaps: 1},
 		"from a forged name struck too early": {plant: forge(7, 12.9, "flotilla-1"), want: []audit.Kind{audit.TermReused, audit.HolderNotEnded, audit.EndedEarly}, overlaps: 1},
 		"from a forged name":                  {plant: forge(7, 15, user), want: []audit.Kind{audit.TermReused, audit.HolderNotEnded, audit.HolderNotEnded}, overlaps: 1},
 
-		"after its deletion":           {plant: gone8(11.1, b, 2), want: []audit.Kind{audit.LeaseDeleted}},
-		"soon after its deletion":      {plant: gone8(8, b, 2), want: []audit.Kind{audit.LeaseDeleted, audit.TakenEarly}, overlaps: 1},
-		"again after its deletion":     {plant: gone8(8, a, 1), want: []audit.Kind{audit.LeaseDeleted}},
+		"after its deletion":           {plant: recreated(11.1, b, 2), want: []audit.Kind{audit.LeaseDeleted}},
+		"soon after its deletion":      {plant: recreated(8, b, 2), want: []audit.Kind{audit.LeaseDeleted, audit.TakenEarly}, overlaps: 1},
+		"again after its deletion":     {plant: recreated(8, a, 1), want: []audit.Kind{audit.LeaseDeleted}},
 		"after what the log lacks":     {plant: func(s map[string]line) { s["taken"] = created(s["taken"]) }, doubt: []audit.Kind{audit.LeaseHole}},
 		"while the log has no members": {plant: func(s map[string]line) { deleteAll(s, "a 0", "a 2", "a 4", "strike", "next", "next 2") }, doubt: hole},
 		"and nobody wrote after it":    {plant: func(s map[string]line) { deleteAll(s, "strike", "next", "next 2") }, doubt: hole},
@@ -248,8 +249,8 @@ func TestTaken(t *testing.T) {
 			if name == "after the strike" && (report.Ended != 1 || report.Taken != 1 || report.Undisturbed() != nil) {
 				t.Errorf("%d ended, %d taken, want one each; undisturbed: %v", report.Ended, report.Taken, report.Undisturbed())
 			}
-			// What was taken without a strike from who had sent no heartbeat for long overlaps with
-			// nothing.
+			// A take without a strike overlaps with nothing if the old holder had sent no heartbeat
+			// for long.
 			if n := len(report.Overlaps); n != test.overlaps {
 				t.Errorf("%d overlaps, want %d", n, test.overlaps)
 			}
@@ -263,14 +264,14 @@ func deleteAll(s map[string]line, keys ...string) {
 	}
 }
 
-// forge has somebody write a name on the shard's Lease that nobody has, at second 5. A member
-// writes the Lease of that name at a second, and it is struck at another.
+// forge makes somebody write an unknown name on the shard's Lease at second 7. A member writes the
+// Lease of that name at second restored, and strikes it at second struck.
 func forge(restored, struck float64, striker string) func(map[string]line) {
 	return func(s map[string]line) {
 		s["x"] = lease(lower, forged, 1, 24, 7).sentBy(user)
 		s["y"] = created(ofMember("flotilla-1", "forged", forged, restored, 25, restored))
 		s["z"] = ends("flotilla-1", forged, restored, 48, struck)
-		if striker == user { // nobody strikes, and somebody else touches it
+		if striker == user { // Nobody strikes, and somebody else writes the Lease.
 			s["z"] = ofMember(user, "forged", forged, restored, 80, struck)
 		}
 		s["taken"], s["write"] = lease(lower, b, 2, 70, 14), write(b, lower, 2, low, 75, 14.2)
@@ -278,8 +279,8 @@ func forge(restored, struck float64, striker string) func(map[string]line) {
 	}
 }
 
-// gone8 has somebody delete the shard's Lease at second 5, and one create it again.
-func gone8(second float64, who string, term int) func(map[string]line) {
+// recreated makes somebody delete the shard's Lease at second 5, and who create it again.
+func recreated(second float64, who string, term int) func(map[string]line) {
 	return func(s map[string]line) {
 		s["x"] = lease(lower, "", 1, 20, 5).sentBy(user).with("verb", "delete").with("responseObject", map[string]any{"kind": "Status"})
 		s["taken"] = created(lease(lower, who, term, 42, second))
@@ -291,7 +292,7 @@ func gone8(second float64, who string, term int) func(map[string]line) {
 	}
 }
 
-// TestEnded has a listed as ended by right and without.
+// TestEnded lists member a as ended, with and without the right to do so.
 func TestEnded(t *testing.T) {
 	early := []audit.Kind{audit.EndedEarly}
 	tests := map[string]judged{
@@ -317,7 +318,7 @@ func TestEnded(t *testing.T) {
 		"by its successor, early": {plant: func(s map[string]line) {
 			s["strike"] = beats(nextA, 30, 9.9, a)
 		}, want: early},
-		"under another's name": {plant: func(s map[string]line) { // somebody has written another holder on it
+		"under another's name": {plant: func(s map[string]line) { // Somebody has written another holder on it.
 			s["x"] = ofMember("flotilla-0", "flotilla-0", nextA, 7, 21, 7)
 			s["strike"] = ofMember("flotilla-1", "flotilla-0", nextA, 7, 30, 10.1, a)
 		}, want: early},
@@ -347,7 +348,7 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// TestBeatAfterEnd has a renew its Lease, or seem to, after it was listed as ended.
+// TestBeatAfterEnd: member a renews its Lease, or seems to, after it was listed as ended.
 func TestBeatAfterEnd(t *testing.T) {
 	never := []audit.Kind{audit.BeatAfterEnd}
 	tests := map[string]judged{
@@ -393,9 +394,9 @@ func TestHeartbeatsThatTheLogLacks(t *testing.T) {
 	}
 }
 
-// TestLeaderLocksOfWhoIsWrittenAgain has another member write a's Lease again, and know nothing of
-// the leader locks that a waits for.
-func TestLeaderLocksOfWhoIsWrittenAgain(t *testing.T) {
+// TestLeaderLocksOfARewrittenMember: another member writes the Lease of a again, without the leader
+// locks that a waits for.
+func TestLeaderLocksOfARewrittenMember(t *testing.T) {
 	scene := takeover()
 	scene["a 0"] = scene["a 0"].notes(map[string]string{"flotilla.dev/leader-locks": lockName})
 	scene["a 2"] = created(ofMember("flotilla-1", "flotilla-0", a, 0, 12, 2))
@@ -405,12 +406,12 @@ func TestLeaderLocksOfWhoIsWrittenAgain(t *testing.T) {
 	judged{want: []audit.Kind{audit.LeaderLockNotHeld}}.check(t, scene)
 }
 
-// TestOldProtocol has the same Leases without the protocol: each shard's Lease is renewed, or runs
-// out.
+// TestOldProtocol has the same Leases without the protocol: each shard's Lease is renewed, or
+// expires.
 func TestOldProtocol(t *testing.T) {
 	scene := takeover()
 	for key, l := range scene {
-		answer := thing(l["responseObject"].(map[string]any))
+		answer := jsonObject(l["responseObject"].(map[string]any))
 		if metadata := answer["metadata"].(map[string]any); metadata["annotations"] != nil {
 			metadata = maps.Clone(metadata)
 			delete(metadata, "annotations")
@@ -428,8 +429,9 @@ func TestOldProtocol(t *testing.T) {
 	requireKinds(t, check(t, linesOf(early)...), audit.TakenEarly)
 }
 
-// TestProtocolOfWhoIsUnknown has a write nine seconds after the last write of its shard's Lease.
-func TestProtocolOfWhoIsUnknown(t *testing.T) {
+// TestProtocolOfAnUnknownMember: member a writes nine seconds after the last write of its shard's
+// Lease.
+func TestProtocolOfAnUnknownMember(t *testing.T) {
 	for name, test := range map[string]struct {
 		plant func(s map[string]line)
 		late  int
@@ -453,7 +455,7 @@ func TestProtocolOfWhoIsUnknown(t *testing.T) {
 	}
 }
 
-// TestUnownedByHeartbeat counts from the member's last heartbeat.
+// TestUnownedByHeartbeat counts unowned time from the member's last heartbeat.
 func TestUnownedByHeartbeat(t *testing.T) {
 	id, _ := shard.ParseID(lower)
 	second := func(at time.Time) float64 { return at.Sub(time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)).Seconds() }
@@ -503,7 +505,7 @@ func TestUnownedByHeartbeat(t *testing.T) {
 	}
 }
 
-// TestUndisturbedByHeartbeats has a shard's Lease stand still for long while its holder lives.
+// TestUndisturbedByHeartbeats leaves a shard's Lease unchanged for long while its holder lives.
 func TestUndisturbedByHeartbeats(t *testing.T) {
 	scene := map[string]line{"a 0": created(beats(a, 5, 0)), "held": lease(lower, a, 1, 10, 0.5), "write": write(a, lower, 1, low, 500, 59)}
 	for i := range 30 {
@@ -522,7 +524,8 @@ func TestUndisturbedByHeartbeats(t *testing.T) {
 	}
 }
 
-// TestOwnNoteIsNoHeartbeat has a write something else on its own Lease, and its shard after that.
+// TestOwnNoteIsNoHeartbeat: member a writes something else on its own Lease, and then writes in its
+// shard.
 func TestOwnNoteIsNoHeartbeat(t *testing.T) {
 	scene := takeover()
 	scene["x"] = ofMember("flotilla-0", "flotilla-0", a, 4, 21, 7)
@@ -532,8 +535,8 @@ func TestOwnNoteIsNoHeartbeat(t *testing.T) {
 	}
 }
 
-// splitOfTheDead has the predecessor of a split die after its heartbeat at second 10, and be struck
-// at 16.1.
+// splitOfTheDead returns a split in which the predecessor dies after its heartbeat at second 10,
+// and is struck at 16.1.
 func splitOfTheDead(t *testing.T) map[string]line {
 	t.Helper()
 	_, split, _ := plans(t)
@@ -554,7 +557,7 @@ func splitOfTheDead(t *testing.T) map[string]line {
 	return s
 }
 
-// TestSuccessorOfTheDead has the successors of a shard wait until its holder is listed as ended.
+// TestSuccessorOfTheDead makes the successors of a shard wait until its holder is listed as ended.
 func TestSuccessorOfTheDead(t *testing.T) {
 	halves, _, _ := plans(t)
 	mine, _ := successor(t)
@@ -596,7 +599,7 @@ func TestSuccessorOfTheDead(t *testing.T) {
 	}
 }
 
-// TestSuccessionsOfMembersLeases has a watch see the Leases of shards and members.
+// TestSuccessionsOfMembersLeases observes the Leases of shards and members through a watch.
 func TestSuccessionsOfMembersLeases(t *testing.T) {
 	var seen []audit.Sighting
 	for _, l := range linesOf(splitOfTheDead(t)) {

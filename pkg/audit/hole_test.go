@@ -6,7 +6,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 )
 
-// TestHoles has a log without a write of the Lease that the next one shows to have been.
+// TestHoles judges logs that lack a write of the Lease, as the next write shows.
 func TestHoles(t *testing.T) {
 	held, next := lease(lower, a, 1, 10, 1), lease(lower, b, 2, 40, 3).on(30)
 	hole := []audit.Kind{audit.LeaseHole}
@@ -53,7 +53,7 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// TestLaterLog has a log that begins in the middle of a term.
+// TestLaterLog judges logs that begin in the middle of a term.
 func TestLaterLog(t *testing.T) {
 	first := lease(lower, a, 3, 40, 10).on(30)
 	tests := map[string]struct {
@@ -80,7 +80,7 @@ func TestLaterLog(t *testing.T) {
 	}
 }
 
-// TestLaterLeaderLock has a log that begins when a leader lock is held.
+// TestLaterLeaderLock judges logs that begin while a leader lock is held.
 func TestLaterLeaderLock(t *testing.T) {
 	shards := []line{waits(a, lockName), lease(lower, a, 1, 10, 10), write(a, lower, 1, low, 20, 11)}
 	renewed := asking(lock(lockHolder, 30, 12), 25)

@@ -12,7 +12,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 )
 
-// trip plants what breaks one rule, and no other.
+// trip plants a violation of exactly one rule.
 type trip func(t *testing.T) audit.Report
 
 func tripped(lines ...line) trip {
@@ -23,7 +23,7 @@ func inHandoff(lines ...line) trip { return tripped(append(handoff(lower), lines
 
 func inScene(lines ...line) trip { return tripped(append(scene(), lines...)...) }
 
-// inTakeover plants into a clean takeover in a fleet of one heartbeat a member.
+// inTakeover plants into a clean takeover in a fleet with one heartbeat per member.
 func inTakeover(plant func(scene map[string]line)) trip {
 	return func(t *testing.T) audit.Report {
 		scene := takeover()
@@ -43,7 +43,7 @@ func changed(plant func(t *testing.T, scene map[string]line, successor string)) 
 	}
 }
 
-// trips has for each kind of violation what trips it.
+// trips has a trip for each kind of violation.
 var trips = map[audit.Kind]trip{
 	audit.WrongRange: inHandoff(write(a, lower, 1, high, 15, 1)),
 	audit.WrongScope: inHandoff(request("patch", agent(a, lower, 1), "", "nodes", "", machine, 1)),
@@ -84,7 +84,7 @@ var trips = map[audit.Kind]trip{
 	audit.LeaseDeleted:      inHandoff(lease(lower, "", 1, 60, 8).with("verb", "delete").with("responseObject", map[string]any{"kind": "Status"})),
 }
 
-// doubts has the same for what is undecided.
+// doubts has a trip for each kind of undecided finding.
 var doubts = map[audit.Kind]trip{
 	audit.LeaseHole:       tripped(lease(lower, a, 1, 10, 1), lease(lower, b, 2, 40, 3).on(30)),
 	audit.LeaseUnanswered: inHandoff(lease(lower, "", 2, 0, 8).code(504)),
@@ -95,13 +95,13 @@ var doubts = map[audit.Kind]trip{
 
 const due = "2026-07-01T12:00:00Z"
 
-func dueJob(name string) thing {
+func dueJob(name string) jsonObject {
 	return object("Job", low, name).of("batch/v1", object("CronJob", low, "c")).
 		set("metadata", "annotations", map[string]any{"batch.kubernetes.io/cronjob-scheduled-timestamp": due})
 }
 
-// TestEveryKindTrips holds the kinds against what trips them: each is found where it was planted,
-// and nothing else is.
+// TestEveryKindTrips checks that each kind is found where it was planted, and that nothing else is
+// found.
 func TestEveryKindTrips(t *testing.T) {
 	violations, undecided := audit.Kinds()
 	for _, kind := range violations {
@@ -131,8 +131,8 @@ func TestEveryKindTrips(t *testing.T) {
 	}
 }
 
-// requireOnly wants violations of one kind. A term that goes on has been reused as well: the rules
-// share it.
+// requireOnly requires violations of one kind only. A term that goes on also counts as reused,
+// because the rules overlap.
 func requireOnly(t *testing.T, report audit.Report, kind audit.Kind) {
 	t.Helper()
 	kinds := slices.Compact(slices.Sorted(slices.Values(kindsOf(report.Violations))))
@@ -140,12 +140,12 @@ func requireOnly(t *testing.T, report audit.Report, kind audit.Kind) {
 		kinds = slices.DeleteFunc(kinds, func(k audit.Kind) bool { return k == audit.TermReused })
 	}
 	if !slices.Equal(kinds, []audit.Kind{kind}) {
-		t.Errorf("found %q, want %q alone: %v", kinds, kind, report.Violations)
+		t.Errorf("found %q, want only %q: %v", kinds, kind, report.Violations)
 	}
 }
 
-// TestKindsAreAll finds a kind that the lists do not have, and one that the operator's page does
-// not explain.
+// TestKindsAreAll finds kinds that the lists lack, and kinds that the operator's page does not
+// explain.
 func TestKindsAreAll(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "kinds.go", nil, 0)
 	if err != nil {

@@ -16,8 +16,8 @@ func (l line) arrived(second float64) line {
 	return l.with("requestReceivedTimestamp", at.Format("2006-01-02T15:04:05.000000Z"))
 }
 
-// TestInFlight has writes take effect after the release, which arrived at 3.998 s and was answered
-// at 4 s.
+// TestInFlight has writes that take effect after the release, which arrived at 3.998 s and was
+// answered at 4 s.
 func TestInFlight(t *testing.T) {
 	tests := map[string]struct {
 		write line
@@ -60,7 +60,7 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// TestLateFlight has a Lease run out at 6 s, and b take it at 8 s.
+// TestLateFlight has a Lease that expires at 6 s and that member b takes at 8 s.
 func TestLateFlight(t *testing.T) {
 	log := []line{lease(lower, a, 1, 10, 0), lease(lower, b, 2, 40, 8)}
 	for name, test := range map[string]struct {
@@ -86,15 +86,16 @@ func TestLateFlight(t *testing.T) {
 	}
 }
 
-// TestDeniedLate counts by code what was refused after the end of its term, and nothing else.
+// TestDeniedLate: only requests that were refused after the end of their term count, by status
+// code.
 func TestDeniedLate(t *testing.T) {
 	report := check(t, append(handoff(lower),
-		write(a, lower, 1, low, 0, 3).code(409),   // in time
-		write(a, lower, 1, low, 0, 5).code(403),   // late
-		write(a, lower, 1, low, 0, 5.5).code(403), // late
-		write(a, lower, 1, low, 0, 6).code(409),   // late
-		write(b, lower, 2, low, 0, 8).code(403),   // has not ended
-		write(a, lower, 7, low, 0, 8).code(403),   // never was
+		write(a, lower, 1, low, 0, 3).code(409),   // In time.
+		write(a, lower, 1, low, 0, 5).code(403),   // Late.
+		write(a, lower, 1, low, 0, 5.5).code(403), // Late.
+		write(a, lower, 1, low, 0, 6).code(409),   // Late.
+		write(b, lower, 2, low, 0, 8).code(403),   // Not ended.
+		write(a, lower, 7, low, 0, 8).code(403),   // No such term.
 	)...)
 	requireKinds(t, report)
 	if diff := cmp.Diff(map[int32]int{403: 2, 409: 1}, report.DeniedLate); diff != "" || report.Refused != 6 {
@@ -104,15 +105,15 @@ func TestDeniedLate(t *testing.T) {
 	requireKinds(t, accepted, audit.NotHolder)
 }
 
-// made returns the request, made for a version of its object.
+// made returns the request for a version of its object.
 func (l line) made(version string) line {
 	ref := maps.Clone(l["objectRef"].(map[string]any))
 	ref["resourceVersion"] = version
 	return l.with("objectRef", ref)
 }
 
-// TestOvertaken has the last holder send an update as it wakes up, and hang up before it is
-// answered. b has written version 45 by 6 s.
+// TestOvertaken: the previous holder sends an update when it wakes up, and hangs up before the
+// answer. Member b has written version 45 by 6 s.
 func TestOvertaken(t *testing.T) {
 	late := write(a, lower, 1, low, 0, 6.5).code(504)
 	elsewhere := request("update", agent(a, lower, 1), "apps", "replicasets", low, "other", 6.5).code(504)
@@ -139,7 +140,7 @@ func TestOvertaken(t *testing.T) {
 			}
 		})
 	}
-	// What the other sent was refused: it replaced nothing.
+	// The update of b was refused, so it replaced nothing.
 	report := check(t, append(handoff(lower), write(b, lower, 2, low, 45, 6).code(409), late.made("25"))...)
 	requireKinds(t, report, audit.NotHolder)
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// labelled is a Lease of a shard as the fleet writes it; without a range if that is empty.
+// labelled returns a Lease of a shard as the fleet writes it, without a range if r is empty.
 func labelled(id, r string) line {
 	l := lease(id, a, 1, 10, 0)
 	ring, name, _ := strings.Cut(id, "/")
-	answer := thing(l["responseObject"].(map[string]any)).
+	answer := jsonObject(l["responseObject"].(map[string]any)).
 		set("metadata", "labels", map[string]any{"flotilla.dev/fleet": fleetName, "flotilla.dev/ring": ring, "flotilla.dev/shard": name})
 	if r != "" {
 		answer = answer.set("metadata", "annotations", map[string]any{"flotilla.dev/range": r})
@@ -36,7 +36,7 @@ func TestReadPlan(t *testing.T) {
 		}
 		return all
 	}
-	// Its rings are in order of their names.
+	// The rings are in the order of their names.
 	want.Rings[0], want.Rings[1] = want.Rings[1], want.Rings[0]
 	if diff := cmp.Diff(describe(want), describe(got)); diff != "" {
 		t.Errorf("plan (-want +got):\n%s", diff)

@@ -16,7 +16,7 @@ const (
 	stockAgent = "kube-controller-manager/v1.37.1 (linux/amd64) kubernetes/0123456"
 )
 
-// lock is a write of the stock controller manager's Lease, by anybody.
+// lock returns a write of the stock controller manager's Lease, by anybody.
 func lock(holder string, version int, second float64) line {
 	l := lease("x/y", holder, 1, version, second)
 	if holder != lockHolder {
@@ -26,12 +26,12 @@ func lock(holder string, version int, second float64) line {
 	return l
 }
 
-// gone is the leader lock's deletion, whose answer has no version.
+// gone returns the leader lock's deletion, whose answer has no version.
 func gone(second float64) line {
 	return lock("", 0, second).with("verb", "delete").with("responseObject", map[string]any{"kind": "Status"})
 }
 
-// waits is the Lease of the member of an incarnation, which names its leader locks.
+// waits returns the Lease of an incarnation's member, which names its leader locks.
 func waits(incarnation, leaderLocks string) line {
 	l := lease("member/flotilla-0", incarnation, 1, 5, 0)
 	l["responseObject"].(map[string]any)["metadata"] = map[string]any{
@@ -40,13 +40,13 @@ func waits(incarnation, leaderLocks string) line {
 	return l
 }
 
-// TestLeaderLock has a hold a shard from version 10 on, at second 10, and a write at a moment.
+// TestLeaderLock: member a holds a shard from version 10 on, at second 10, and writes at some time.
 func TestLeaderLock(t *testing.T) {
 	held := []line{lock(lockHolder, 6, 1), lock(lockHolder, 30, 12)}
 	taken := append(slices.Clone(held), lock(stock, 40, 20))
 	deleted := append(slices.Clone(held), gone(20), lock(lockHolder, 40, 21).with("verb", "create"))
 	for name, test := range map[string]struct {
-		leaderLocks string // that the member waits for
+		leaderLocks string // Those that the member waits for.
 		log         []line
 		at          line
 		want        []audit.Kind
@@ -78,26 +78,26 @@ func TestLeaderLock(t *testing.T) {
 		"held elsewhere":            {leaderLocks: lockName, log: []line{elsewhere(lock(lockHolder, 6, 1))}, at: write(a, lower, 1, low, 35, 13), want: []audit.Kind{audit.LeaderLockNotHeld, audit.Unfenced}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// First in the log: the order must not matter.
+			// They come first in the log, because the order must not matter.
 			lines := append([]line{test.at, waits(a, test.leaderLocks), lease(lower, a, 1, 10, 10), lease(lower, a, 1, 50, 15)}, test.log...)
 			requireKinds(t, check(t, lines...), test.want...)
 		})
 	}
 }
 
-// asking is a write of the leader lock with its request, made on a version.
+// asking returns a write of the leader lock with its request, made on a version.
 func asking(l line, based int) line {
 	metadata := map[string]any{"name": lockName, "resourceVersion": fmt.Sprint(based)}
 	spec := map[string]any{"holderIdentity": lockHolder, "leaseTransitions": 1, "leaseDurationSeconds": leaseTime, "renewTime": fmt.Sprintf("2026-07-01T12:00:%02d.000000Z", based)}
 	return l.with("requestObject", map[string]any{"kind": "Lease", "metadata": metadata, "spec": spec})
 }
 
-// elsewhere is the same Lease in another namespace.
+// elsewhere returns the same Lease in another namespace.
 func elsewhere(l line) line {
 	return l.with("objectRef", map[string]any{"apiGroup": "coordination.k8s.io", "resource": "leases", "namespace": "other", "name": lockName})
 }
 
-// TestLeaderLockInFlight lists what was on the wire when the leader lock was taken.
+// TestLeaderLockInFlight: the report lists what was on the wire when the leader lock was taken.
 func TestLeaderLockInFlight(t *testing.T) {
 	report := check(t, waits(a, lockName), lock(lockHolder, 6, 1), lease(lower, a, 1, 10, 10), write(a, lower, 1, low, 35, 13),
 		lock(stock, 40, 20), write(a, lower, 1, low, 45, 20.5).arrived(19.9), lease(lower, a, 1, 50, 15))

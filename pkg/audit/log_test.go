@@ -20,7 +20,7 @@ const (
 	a = "flotilla-0_aaa"
 	b = "flotilla-1_bbb"
 
-	// Namespaces of the lower and the upper half of the keyspace.
+	// low and high are namespaces of the lower and the upper half of the keyspace.
 	low  = "shop"
 	high = "payments"
 
@@ -30,7 +30,7 @@ const (
 	client = "flotilla/v1.37.1 (linux/amd64) kubernetes/fedcba9"
 )
 
-// plan has two halves and one group.
+// plan returns a plan of two halves and one group.
 func plan(t *testing.T) shard.Plan {
 	t.Helper()
 	halves, err := shard.EqualRanges(2)
@@ -56,7 +56,7 @@ func plan(t *testing.T) shard.Plan {
 // line is one line of a log, as nested maps.
 type line map[string]any
 
-// request is what all lines have. Each takes 2 ms and is answered at the given second.
+// request returns what all lines have. Each request takes 2 ms and is answered at the given second.
 func request(verb, agent, group, resource, namespace, name string, second float64) line {
 	answered := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC).Add(time.Duration(second * float64(time.Second)))
 	resource, subresource, _ := strings.Cut(resource, "/")
@@ -81,7 +81,7 @@ func (l line) code(code int) line {
 	return l.with("responseStatus", map[string]any{"code": code}).with("responseObject", map[string]any{"kind": "Status"})
 }
 
-// lease is a write of a shard's Lease.
+// lease returns a write of a shard's Lease.
 func lease(id, holder string, term int, version int, second float64) line {
 	name := fleetName + "-" + strings.ReplaceAll(id, "/", "-")
 	return request("update", client+"/fleet-member/x", "coordination.k8s.io", "leases", "kube-system", name, second).
@@ -98,8 +98,8 @@ func agent(member, id string, term int) string {
 	return fmt.Sprintf("%s flotilla (member=%s; shard=%s; term=%d)", client, member, id, term)
 }
 
-// write is an update of a ReplicaSet by a shard's controllers. Its answer has no object if version
-// is 0.
+// write returns an update of a ReplicaSet by a shard's controllers. Its answer has no object if
+// version is 0.
 func write(member, id string, term int, namespace string, version int, second float64) line {
 	l := request("update", agent(member, id, term), "apps", "replicasets", namespace, "web", second)
 	if version == 0 {
@@ -110,7 +110,6 @@ func write(member, id string, term int, namespace string, version int, second fl
 	})
 }
 
-// options are those of the fleet of the tests.
 func options(p shard.Plan) audit.Options {
 	return audit.Options{Fleet: fleetName, Plan: &p, Controllers: identities}
 }
@@ -140,8 +139,8 @@ func logOf(t *testing.T, lines ...line) string {
 	return log.String()
 }
 
-// TestRequestsBetweenTwoParts has requests whose arrival is in one part of a log and whose end is
-// in the next, read in both orders, however long that part is.
+// TestRequestsBetweenTwoParts has requests that arrive in one part of a log and end in the next. It
+// reads the parts in both orders, and with a next part of any length.
 func TestRequestsBetweenTwoParts(t *testing.T) {
 	other := does("delete", user, "", "pods", pod("other"), 0, 100)
 	killed := arrives(does("delete", user, "", "pods", pod("p0"), 0, 99)).with("auditID", "lost")

@@ -24,7 +24,7 @@ func TestOverlaps(t *testing.T) {
 			log:  []line{lease(lower, a, 1, 10, 0), lease(lower, b, 2, 20, 5)},
 			want: []overlap{{a, b, 20, 998 * time.Millisecond}},
 		},
-		// The first comes back when the second has been released: by the clock there is nothing
+		// The first holder comes back after the second has released, so by the clock nothing is
 		// wrong.
 		"went on": {
 			log: []line{

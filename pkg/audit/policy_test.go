@@ -10,8 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// TestPolicy holds the policy that operators are given against what the judge needs of the log, and
-// must not be in it.
+// TestPolicy compares the audit policy for operators with what the judge needs in the log, and with
+// what must not be in it.
 func TestPolicy(t *testing.T) {
 	text, err := os.ReadFile("../../deploy/audit/policy.yaml")
 	if err != nil {

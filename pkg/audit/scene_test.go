@@ -14,16 +14,16 @@ const (
 	machine   = "node-000"
 )
 
-// thing is an object as an answer has it.
-type thing map[string]any
+// jsonObject is an object in an answer.
+type jsonObject map[string]any
 
-// object has a UID that is its kind and name.
-func object(kind, namespace, name string) thing {
-	return thing{"kind": kind, "metadata": map[string]any{"name": name, "namespace": namespace, "uid": kind + "-" + name}}
+// object returns an object whose UID is its kind and name.
+func object(kind, namespace, name string) jsonObject {
+	return jsonObject{"kind": kind, "metadata": map[string]any{"name": name, "namespace": namespace, "uid": kind + "-" + name}}
 }
 
 // set returns a copy with a field of a section: metadata, spec or status.
-func (o thing) set(section, key string, value any) thing {
+func (o jsonObject) set(section, key string, value any) jsonObject {
 	o = maps.Clone(o)
 	inner, _ := o[section].(map[string]any)
 	inner = maps.Clone(inner)
@@ -35,22 +35,22 @@ func (o thing) set(section, key string, value any) thing {
 	return o
 }
 
-// of returns a copy that is controlled by a thing of an API.
-func (o thing) of(api string, owner thing) thing {
+// of returns a copy that owner, of the given API, controls.
+func (o jsonObject) of(api string, owner jsonObject) jsonObject {
 	m := owner["metadata"].(map[string]any)
 	return o.set("metadata", "ownerReferences", []any{map[string]any{
 		"apiVersion": api, "kind": owner["kind"], "name": m["name"], "uid": m["uid"], "controller": true,
 	}})
 }
 
-// is returns a copy whose generation is wanted, and another that the controller has seen.
-func (o thing) is(generation, seen int) thing {
+// is returns a copy with the given generation, of which the controller has seen another one.
+func (o jsonObject) is(generation, seen int) jsonObject {
 	return o.set("metadata", "generation", generation).set("status", "observedGeneration", seen)
 }
 
-// does is a request for an object that is answered with it at a version, or with a word if that is
-// 0.
-func does(verb, agent, group, resource string, o thing, version int, second float64) line {
+// does returns a request for an object. The answer is the object at a version, or a Status if
+// version is 0.
+func does(verb, agent, group, resource string, o jsonObject, version int, second float64) line {
 	m := o["metadata"].(map[string]any)
 	l := request(verb, agent, group, resource, m["namespace"].(string), m["name"].(string), second)
 	if verb == "create" {
@@ -64,7 +64,7 @@ func does(verb, agent, group, resource string, o thing, version int, second floa
 	return l.with("responseObject", o.set("metadata", "resourceVersion", fmt.Sprint(version)))
 }
 
-// arrives is a request of which nothing is known but that it came.
+// arrives returns a request of which only the arrival is known.
 func arrives(l line) line {
 	l = l.with("stage", "RequestReceived").with("stageTimestamp", l["requestReceivedTimestamp"])
 	delete(l, "responseStatus")
@@ -78,13 +78,13 @@ var (
 	set = object("ReplicaSet", low, "web").set("spec", "replicas", 3).is(1, 1)
 )
 
-// pod of the ReplicaSet, on the machine.
-func pod(name string) thing {
+// pod returns a pod of the ReplicaSet on the machine.
+func pod(name string) jsonObject {
 	return object("Pod", low, name).of("apps/v1", set).set("spec", "nodeName", machine).set("status", "phase", "Running")
 }
 
-// scene has a node, and a ReplicaSet of three whose three pods a has made. All else is added to it
-// from second 100 on, when all caches are up to date, and from version 100.
+// scene returns a node, and a ReplicaSet of three whose pods member a has created. Tests add to it
+// from second 100 and version 100 on, when all caches are up to date.
 func scene() []line {
 	node := object("Node", "", machine)
 	return []line{
@@ -102,6 +102,6 @@ func scene() []line {
 type sceneCase struct {
 	lines []line
 	want  []audit.Kind
-	// judged is what it counts of its own rule, those of the scene included.
+	// judged is how many objects the test's rule judges, including those of the scene.
 	judged int
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 )
 
-// siblingCase adds lines to the scene; judged counts of all three rules what was held against
-// others.
+// siblingCase adds lines to the scene. judged counts, for all three rules, the objects that were
+// compared with others.
 type siblingCase struct {
 	lines  []line
 	want   []audit.Kind
@@ -28,15 +28,15 @@ func requireSiblings(t *testing.T, tests map[string]siblingCase) {
 	}
 }
 
-// TestDuplicateReplicaSets has a Deployment that has a ReplicaSet get another.
+// TestDuplicateReplicaSets creates another ReplicaSet for a Deployment that has one.
 func TestDuplicateReplicaSets(t *testing.T) {
 	shop := object("Deployment", low, "shop")
-	replicaSet := func(name, image string, owner thing) thing {
+	replicaSet := func(name, image string, owner jsonObject) jsonObject {
 		return object("ReplicaSet", low, name).of("apps/v1", owner).set("spec", "template", map[string]any{
 			"metadata": map[string]any{"labels": map[string]any{"app": "shop", "pod-template-hash": name}}, "spec": map[string]any{"image": image},
 		})
 	}
-	made := func(o thing, version int) line {
+	made := func(o jsonObject, version int) line {
 		return does("create", by1, "apps", "replicasets", o, version, float64(version))
 	}
 	first := made(replicaSet("shop-1", "v1", shop), 40)
@@ -59,14 +59,14 @@ func TestDuplicateReplicaSets(t *testing.T) {
 	})
 }
 
-// TestDuplicateJobs has a CronJob's Job of noon made again, after the first one has gone.
+// TestDuplicateJobs creates a CronJob's Job of noon again, after the first one has gone.
 func TestDuplicateJobs(t *testing.T) {
 	const noon = "2026-07-01T12:00:00Z"
 	cron := object("CronJob", low, "report")
-	job := func(name, due string) thing {
+	job := func(name, due string) jsonObject {
 		return object("Job", low, name).of("batch/v1", cron).set("metadata", "annotations", map[string]any{"batch.kubernetes.io/cronjob-scheduled-timestamp": due})
 	}
-	made := func(o thing, version int) line {
+	made := func(o jsonObject, version int) line {
 		return does("create", by1, "batch", "jobs", o, version, float64(version))
 	}
 	told := func(due string, version int) line {
@@ -90,13 +90,13 @@ func TestDuplicateJobs(t *testing.T) {
 	})
 }
 
-// TestDuplicateSlices has a Service get a second EndpointSlice.
+// TestDuplicateSlices creates a second EndpointSlice for a Service.
 func TestDuplicateSlices(t *testing.T) {
 	service := object("Service", low, "shop")
 	endpoint := func(ip string) any {
 		return map[string]any{"addresses": []any{ip}, "targetRef": map[string]any{"uid": "pod-" + ip}, "conditions": map[string]any{"ready": true}}
 	}
-	slice := func(name string, port int, ips ...string) thing {
+	slice := func(name string, port int, ips ...string) jsonObject {
 		o := object("EndpointSlice", low, name).of("v1", service).set("metadata", "labels", map[string]any{
 			"kubernetes.io/service-name": "shop", "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
 		})
@@ -108,16 +108,16 @@ func TestDuplicateSlices(t *testing.T) {
 		o["addressType"], o["endpoints"], o["ports"] = "IPv4", all, []any{map[string]any{"port": port}}
 		return o
 	}
-	v6 := func(o thing) thing {
+	v6 := func(o jsonObject) jsonObject {
 		o = maps.Clone(o)
 		o["addressType"] = "IPv6"
 		return o
 	}
 	const group, resource = "discovery.k8s.io", "endpointslices"
-	made := func(o thing, version int) line {
+	made := func(o jsonObject, version int) line {
 		return does("create", by1, group, resource, o, version, float64(version))
 	}
-	wrote := func(o thing, version int) line {
+	wrote := func(o jsonObject, version int) line {
 		return does("update", by1, group, resource, o, version, float64(version))
 	}
 	first, second := made(slice("s1", 80, "10.0.0.1", "10.0.0.2"), 40), made(slice("s2", 80, "10.0.0.3", "10.0.0.2"), 90)

@@ -7,7 +7,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 )
 
-// as has a request come with a token, as a controller's account.
+// as returns the request as sent with a token of a controller's account.
 func (l line) as(controller, token string) line {
 	return l.with("user", map[string]any{
 		"username": "system:serviceaccount:kube-system:" + controller,
@@ -15,9 +15,9 @@ func (l line) as(controller, token string) line {
 	})
 }
 
-// TestUnmarked has members write without the fence's part, from binaries of whatever name.
+// TestUnmarked has members that write without the fence's User-Agent, from binaries of any name.
 func TestUnmarked(t *testing.T) {
-	const pod = "kube-controller-manager/v1.37.1 (linux/amd64) kubernetes/fedcba9" // the static pod's binary is called as stock's
+	const pod = "kube-controller-manager/v1.37.1 (linux/amd64) kubernetes/fedcba9" // The static pod's binary has the stock name.
 	named := func(agent string) []line {
 		renamed := func(l line) line {
 			return l.with("userAgent", strings.Replace(l["userAgent"].(string), client, agent, 1))
@@ -31,7 +31,7 @@ func TestUnmarked(t *testing.T) {
 	plain := request("update", "", "apps", "replicasets", low, "web", 12)
 	of := func(agent string) line { return plain.with("userAgent", agent) }
 	other := func(namespace, name string) line {
-		return request("update", pod, "coordination.k8s.io", "leases", namespace, name, 12).with("responseObject", thing{"kind": "Lease", "metadata": map[string]any{
+		return request("update", pod, "coordination.k8s.io", "leases", namespace, name, 12).with("responseObject", jsonObject{"kind": "Lease", "metadata": map[string]any{
 			"name": name, "resourceVersion": "21", "labels": map[string]any{"flotilla.dev/fleet": "armada"}}})
 	}
 	guilty := []audit.Kind{audit.Unfenced}
@@ -99,8 +99,8 @@ func TestTwoFleets(t *testing.T) {
 		audit.WrongRange, audit.NotHolder, audit.Unfenced, audit.NotHolder, audit.DuplicatePod, audit.NotHolder)
 }
 
-// TestPlanOfTheFleet has members of a binary of any name write a plan that cannot follow: that is a
-// violation, and nobody else's is.
+// TestPlanOfTheFleet: a plan that is not a valid successor is a violation if members of any binary
+// write it, and not if anybody else does.
 func TestPlanOfTheFleet(t *testing.T) {
 	halves, split, _ := plans(t)
 	split.Generation = 1

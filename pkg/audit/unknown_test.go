@@ -9,18 +9,18 @@ import (
 
 // on returns a write of a Lease that says on which version it was made.
 func (l line) on(version int) line {
-	asked := thing(l["responseObject"].(map[string]any)).set("metadata", "resourceVersion", fmt.Sprint(version))
-	return l.with("requestObject", map[string]any(asked))
+	sent := jsonObject(l["responseObject"].(map[string]any)).set("metadata", "resourceVersion", fmt.Sprint(version))
+	return l.with("requestObject", map[string]any(sent))
 }
 
-// requested is a rival's write of a Lease, which leaves the spec as another write made it.
+// requested returns a rival's write of a Lease, which keeps the spec of another write.
 func requested(spec line, version int, second float64) line {
-	answer := thing(spec["responseObject"].(map[string]any)).set("metadata", "resourceVersion", fmt.Sprint(version))
+	answer := jsonObject(spec["responseObject"].(map[string]any)).set("metadata", "resourceVersion", fmt.Sprint(version))
 	return lease(lower, a, 1, version, second).with("responseObject", map[string]any(answer))
 }
 
-// TestUnknownWritesOfNewShards has the same happen to Leases of shards that a change of the plan
-// has made.
+// TestUnknownWritesOfNewShards has writes with unknown outcome, of the plan and of shards that a
+// change of the plan has made.
 func TestUnknownWritesOfNewShards(t *testing.T) {
 	halves, split, _ := plans(t)
 	mine, _ := successor(t)

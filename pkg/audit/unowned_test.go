@@ -11,8 +11,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestUnowned has a shard that is handed over, taken over, given back and taken by the same, and
-// given back for good.
+// TestUnowned has a shard that is handed over, taken over, released and taken again by the same
+// member, and released for good.
 func TestUnowned(t *testing.T) {
 	report := check(t, append(handoff(lower),
 		lease(lower, a, 3, 60, 15), lease(lower, "", 3, 61, 16), lease(lower, a, 4, 62, 19), lease(lower, "", 4, 63, 20),

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestVerdictText writes a report with something of everything.
+// TestVerdictText prints a report with something of every kind.
 func TestVerdictText(t *testing.T) {
 	report := check(t, append(handoff(lower),
 		write(a, lower, 1, low, 35, 4.5).arrived(3.9), write(a, lower, 1, low, 0, 5).code(403), write(b, lower, 1, low, 15, 1),

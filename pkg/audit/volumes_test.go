@@ -6,9 +6,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 )
 
-// TestVolumes has a shard with a range write a PersistentVolume.
+// TestVolumes makes a shard with a range write a PersistentVolume.
 func TestVolumes(t *testing.T) {
-	volume := func(namespace string) thing {
+	volume := func(namespace string) jsonObject {
 		pv := object("PersistentVolume", "", "pv")
 		if namespace != "" {
 			pv = pv.set("spec", "claimRef", map[string]any{"namespace": namespace, "name": "data"})
@@ -31,7 +31,7 @@ func TestVolumes(t *testing.T) {
 		"of a claim beyond it":         {lines: []line{wrote(high, 16, 2)}, want: []audit.Kind{audit.WrongRange}, judged: 1},
 		"of no claim":                  {lines: []line{wrote("", 16, 2)}, want: []audit.Kind{audit.WrongScope}, judged: 1},
 		"by another controller":        {lines: []line{by("deployment-controller", wrote(low, 16, 2))}, want: []audit.Kind{audit.WrongScope}},
-		"by nobody who is known":       {lines: []line{made(low), unknown}, judged: 1},
+		"by an unknown controller":     {lines: []line{made(low), unknown}, judged: 1},
 		"not known from the answer":    {lines: []line{made(high), by("expand-controller", unknown)}, want: []audit.Kind{audit.WrongRange}, judged: 1},
 		"refused":                      {lines: []line{made(high), by("expand-controller", unknown.code(409))}, want: []audit.Kind{audit.WrongRange}, judged: 1},
 		"not known at all":             {lines: []line{by("expand-controller", unknown)}, unknown: 1},

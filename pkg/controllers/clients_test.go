@@ -13,7 +13,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/requests"
 )
 
-// TestClientsCountTheirRequests: what a controller asks for counts, and discovery does not.
+// TestClientsCountTheirRequests checks that a controller's requests count, and discovery does not.
 func TestClientsCountTheirRequests(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden)

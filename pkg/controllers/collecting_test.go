@@ -36,8 +36,8 @@ func TestCollects(t *testing.T) {
 	}
 }
 
-// TestRangeCollectorsShareALimit: the garbage collectors of a process's ranges share a limit, which
-// is upstream's; the one of the cluster limits itself.
+// TestRangeCollectorsShareALimit checks that the garbage collectors of a process's ranges share a
+// limit, which is upstream's. The one for the cluster has its own.
 func TestRangeCollectorsShareALimit(t *testing.T) {
 	spec := Spec{Controllers: []string{names.GarbageCollectorController, names.JobController}, Collect: garbage.OfRange}
 	if got, want := spec.limited(), []string{rangeCollectors, names.JobController}; !slices.Equal(got, want) {

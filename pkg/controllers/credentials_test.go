@@ -27,7 +27,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// jwt returns a token with this payload, which nobody has signed.
+// jwt returns an unsigned token with this payload.
 func jwt(payload string) string {
 	encode := base64.RawURLEncoding.EncodeToString
 	return encode([]byte(`{"alg":"none"}`)) + "." + encode([]byte(payload)) + ".c2lnbmF0dXJl"
@@ -86,11 +86,11 @@ func TestTokenIsNotHandedOutUnpublished(t *testing.T) {
 	}
 }
 
-// tokenServer is an API server that mints tokens and writes down who used which.
+// tokenServer is an API server that mints tokens and records which token each request used.
 type tokenServer struct {
 	t  *testing.T
 	mu sync.Mutex
-	// minted counts the tokens, used lists what has been sent with them.
+	// minted counts the tokens. used lists the requests that were sent with them.
 	minted int
 	used   []string
 }
@@ -124,7 +124,7 @@ func (s *tokenServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(text)
 }
 
-// TestControllersUsePublishedTokens goes through all that upstream puts around the minting.
+// TestControllersUsePublishedTokens tests everything that upstream puts around the minting.
 func TestControllersUsePublishedTokens(t *testing.T) {
 	server := &tokenServer{t: t}
 	listener := httptest.NewServer(server)
@@ -166,8 +166,8 @@ func TestControllersUsePublishedTokens(t *testing.T) {
 	}
 }
 
-// slowIdentities counts how often it is asked for an identity. It fails first, and then answers
-// when it has been asked for two.
+// slowIdentities counts how often it is asked for an identity. It fails the first time, and then
+// answers once it has been asked for two.
 type slowIdentities struct {
 	clientbuilder.ControllerClientBuilder
 	asked atomic.Int32
@@ -186,13 +186,13 @@ func (s *slowIdentities) Config(name string) (*rest.Config, error) {
 	return &rest.Config{Host: name}, nil
 }
 
-// TestAnIdentityIsMadeOnce has several shards ask for the same identities at the same time, the
-// first in vain.
+// Several shards that ask for the same identities at the same time cause one request for each. The
+// first request fails.
 func TestAnIdentityIsMadeOnce(t *testing.T) {
 	slow := &slowIdentities{two: make(chan struct{})}
 	made := &identities{ControllerClientBuilder: slow, byName: map[string]*identity{}}
 	if _, err := made.Config("job-controller"); err == nil {
-		t.Error("no error where there is no identity")
+		t.Error("no error although there is no identity")
 	}
 	var all sync.WaitGroup
 	for range 4 {

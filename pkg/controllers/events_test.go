@@ -34,14 +34,14 @@ func (s *tally) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// sail has workers in several shards send events, one at a time in each, and all else, as fast as
-// the limits let them.
-func sail(t *testing.T, shards, workers int, closed <-chan struct{}) map[string]int {
+// sendAll has workers in several shards send requests, and one goroutine in each send events, as
+// fast as the limits allow.
+func sendAll(t *testing.T, shards, workers int, closed <-chan struct{}) map[string]int {
 	t.Helper()
 	server := &tally{count: map[string]int{}}
 	config := &rest.Config{Host: "http://server.test", Transport: server, QPS: 20, Burst: 30}
 	l := newLimits(sharedLimits())
-	// No deadline: a limiter refuses at once what it could not let through before that.
+	// No deadline: a limiter refuses at once what it could not let through before one.
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Second, cancel)
 	var all sync.WaitGroup
@@ -76,16 +76,16 @@ func sail(t *testing.T, shards, workers int, closed <-chan struct{}) map[string]
 	return server.count
 }
 
-// TestEventsTakeNoMoreThanInOneProcess holds what events take of the limits against what they take
-// in a process that is not sharded.
+// TestEventsTakeNoMoreThanInOneProcess compares the events' share of the limits with their share in
+// a process that is not sharded.
 func TestEventsTakeNoMoreThanInOneProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		stock := sail(t, 1, 8, nil)
+		stock := sendAll(t, 1, 8, nil)
 		if ninth := (stock["events"] + stock["pods"]) / 9; stock["events"] < ninth*3/4 {
-			t.Errorf("%v are sent by 8 workers and one who sends events, want a ninth of events", stock)
+			t.Errorf("8 workers and one sender of events sent %v, want a ninth of events", stock)
 		}
 		for _, shards := range []int{2, 4, 8} {
-			got := sail(t, shards, 8, nil)
+			got := sendAll(t, shards, 8, nil)
 			for resource, want := range stock {
 				if more := got[resource] - want; more > want/4 || -more > want/4 {
 					t.Errorf("%d shards sent %d %s in 100 s, one %d", shards, got[resource], resource, want)
@@ -100,9 +100,9 @@ func TestEventsTakeNoMoreThanInOneProcess(t *testing.T) {
 func TestEventsLeaveFewWorkersTheirShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, workers := range []int{1, 2, 5} {
-			sent := sail(t, 1, workers, nil)
+			sent := sendAll(t, 1, workers, nil)
 			if sixth := (sent["events"] + sent["pods"]) / 6; sent["events"] > sixth*5/4 || sent["events"] < sixth*3/4 {
-				t.Errorf("%d workers and one who sends events sent %v in 100 s, want a sixth of events", workers, sent)
+				t.Errorf("%d workers and one sender of events sent %v in 100 s, want a sixth of events", workers, sent)
 			}
 		}
 	})
@@ -112,26 +112,26 @@ func TestEventsLeaveFewWorkersTheirShare(t *testing.T) {
 func TestEventsTakeWhatNobodyWants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		sent := sail(t, 1, 0, nil)
+		sent := sendAll(t, 1, 0, nil)
 		if most := 30 + 20*int(time.Since(began).Seconds()); sent["events"] < most*9/10 {
-			t.Errorf("%d events were sent beside no work, want nearly %d", sent["events"], most)
+			t.Errorf("%d events were sent without other work, want nearly %d", sent["events"], most)
 		}
 	})
 }
 
-// TestEventsUnderAnyLimit has the flags' extremes.
+// TestEventsUnderAnyLimit tests extreme limits.
 func TestEventsUnderAnyLimit(t *testing.T) {
 	for _, qps := range []float32{1e-12, 20, 1e12} {
 		l := newLimits(sharedLimits())
 		limiter := eventLimiter{openLimiter{l.limiter(names.ReplicaSetController, "c", &rest.Config{QPS: qps, Burst: 1}, 1), nil}, l.turn(names.ReplicaSetController, "c")}
 		if err := limiter.Wait(t.Context()); err != nil {
-			t.Errorf("%v requests a second, the first of which need not wait: %v", qps, err)
+			t.Errorf("%v requests a second: the first must not wait: %v", qps, err)
 		}
 	}
 }
 
-// TestEventsPassClosedFences has a shard's events not wait any more, for those of others or for the
-// work, once its fence is closed.
+// TestEventsPassClosedFences checks that a closed fence ends all waiting of its shard's events, for
+// other shards' events and for the shard's own work.
 func TestEventsPassClosedFences(t *testing.T) {
 	for name, wait := range map[string]func(*turn){
 		"another shard's event waits": func(turn *turn) { turn.taken <- struct{}{} },
@@ -142,7 +142,7 @@ func TestEventsPassClosedFences(t *testing.T) {
 				closed := make(chan struct{})
 				l := newLimits(sharedLimits())
 				limiter := eventLimiter{openLimiter{l.limiter(names.ReplicaSetController, "c", &rest.Config{QPS: 0.001, Burst: 1}, 1), closed}, l.turn(names.ReplicaSetController, "c")}
-				limiter.TryAccept() // there is no other for a long time
+				limiter.TryAccept() // The next one is a long time away.
 				wait(limiter.turn)
 				waited := make(chan error, 1)
 				go func() { waited <- limiter.Wait(t.Context()) }()
@@ -155,7 +155,7 @@ func TestEventsPassClosedFences(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				cancel()
 				if err := limiter.Wait(ctx); err == nil {
-					t.Error("it passed though its context had ended")
+					t.Error("it passed although its context had ended")
 				}
 				closing := time.Now()
 				close(closed)

@@ -13,8 +13,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 )
 
-// TestTerminatedPodThreshold: one shard of the default plan counts terminated Pods, and by the
-// flag's number.
+// TestTerminatedPodThreshold checks that exactly one shard of the default plan counts terminated
+// Pods, with the flag's number.
 func TestTerminatedPodThreshold(t *testing.T) {
 	const ranges, threshold = 16, 100
 	plan, err := catalogue.DefaultPlan(ranges)
@@ -35,8 +35,8 @@ func TestTerminatedPodThreshold(t *testing.T) {
 	}
 }
 
-// TestConstructorThatEndsTheProcess ends the process as upstream's namespace controller does when
-// discovery fails while it is built.
+// TestConstructorThatEndsTheProcess ends the process while a controller is built, as upstream's
+// namespace controller does if discovery fails.
 func TestConstructorThatEndsTheProcess(t *testing.T) {
 	build := func() (err error) {
 		defer recovered(&err)

@@ -44,7 +44,7 @@ func member() *limits {
 	return l
 }
 
-// limitsOf returns what the limiter limits to now.
+// limitsOf returns the limiter's current limits.
 func limitsOf(t *testing.T, l flowcontrol.RateLimiter) (qps float64, burst int) {
 	t.Helper()
 	s, ok := l.(*sharedLimiter)
@@ -54,7 +54,7 @@ func limitsOf(t *testing.T, l flowcontrol.RateLimiter) (qps float64, burst int) 
 	return float64(s.limiter.Limit()), s.limiter.Burst()
 }
 
-// TestPartsOfTheLimits has shards come and go, and looks at the limits of three controllers after
+// TestPartsOfTheLimits adds and removes shards, and checks the limits of three controllers after
 // each step.
 func TestPartsOfTheLimits(t *testing.T) {
 	l := member()
@@ -110,7 +110,7 @@ func TestPartsOfTheLimits(t *testing.T) {
 	}
 }
 
-// TestWholeLimits looks at who has the limits whole.
+// TestWholeLimits checks which controllers have the whole limits.
 func TestWholeLimits(t *testing.T) {
 	l := member()
 	defer l.count([]string{deployments, collector}, 5)()
@@ -118,7 +118,7 @@ func TestWholeLimits(t *testing.T) {
 		t.Errorf("a controller of a group has the limiter %v, want its client's own", limiter)
 	}
 	if limiter := l.limiter(deployments, deployments, &rest.Config{QPS: -1}, 5); limiter != nil {
-		t.Errorf("without a limit there is the limiter %v", limiter)
+		t.Errorf("without a limit: limiter %v", limiter)
 	}
 	alone := member()
 	defer alone.count([]string{deployments}, 0)()
@@ -129,12 +129,13 @@ func TestWholeLimits(t *testing.T) {
 	limiter := each.limiter(deployments, deployments, stock, 16)
 	defer each.count([]string{deployments}, 16)()
 	if limiter.QPS() != 20 || each.limiter(deployments, deployments, stock, 4) != limiter || len(each.parts) != 0 {
-		t.Errorf("where limits are each member's, there is %v a second of 20, parts %v", limiter.QPS(), each.parts)
+		t.Errorf("with limits per member: %v a second of 20, parts %v", limiter.QPS(), each.parts)
 	}
 }
 
-// TestClosedFencesEndWaiting has requests wait for the limits of every kind of client that a
-// controller of a group has. When the fence is closed, they go on at once, to be refused.
+// TestClosedFencesEndWaiting checks that requests that wait for the limits go on at once, to be
+// refused, when the fence is closed. It tries every kind of client that a controller of a group
+// has.
 func TestClosedFencesEndWaiting(t *testing.T) {
 	for name, config := range map[string]func(clientBuilder) (*rest.Config, error){
 		"client": func(b clientBuilder) (*rest.Config, error) {
@@ -170,14 +171,14 @@ func TestClosedFencesEndWaiting(t *testing.T) {
 			}
 			requests.Wait()
 			if took := time.Since(began); took > time.Millisecond { // virtual
-				t.Errorf("%s: requests waited %v, want no longer than until the fence was closed", name, took)
+				t.Errorf("%s: requests waited %v, want them to end when the fence closes", name, took)
 			}
 		})
 	}
 }
 
-// TestFleetHasTheLimits gives the shards of rings to members by chance: together they have what one
-// process has.
+// TestFleetHasTheLimits gives shards to members at random. Together they must have the limits of
+// one process.
 func TestFleetHasTheLimits(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -202,8 +203,8 @@ func TestFleetHasTheLimits(t *testing.T) {
 	}
 }
 
-// TestLimitsFollowWhileRequestsWait has many requests wait while shards come and go, and counts
-// which have passed when.
+// TestLimitsFollowWhileRequestsWait adds and removes shards while many requests wait, and counts
+// the requests that have passed at each time.
 func TestLimitsFollowWhileRequestsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := member()
@@ -218,7 +219,7 @@ func TestLimitsFollowWhileRequestsWait(t *testing.T) {
 					passed = append(passed, i)
 				}
 			}()
-			synctest.Wait() // so that they come one after the other
+			synctest.Wait() // So that they come one after the other.
 		}
 		check := func(what string, after time.Duration, want int) {
 			t.Helper()
@@ -246,14 +247,14 @@ func TestLimitsFollowWhileRequestsWait(t *testing.T) {
 		}
 		check("nothing runs: 1.25 a second again", 8*time.Second, 212)
 		if limiter.TryAccept() {
-			t.Error("a request has passed those that wait")
+			t.Error("a request has overtaken waiting ones")
 		}
 		for range 16 {
 			l.count([]string{deployments}, 16)
 		}
 		check("everything again", time.Minute, 300)
 		if !slices.IsSorted(passed) {
-			t.Errorf("they have not passed in the order of their coming: %v", passed)
+			t.Errorf("they did not pass in the order in which they came: %v", passed)
 		}
 		n := 0
 		for limiter.TryAccept() {
@@ -265,8 +266,8 @@ func TestLimitsFollowWhileRequestsWait(t *testing.T) {
 	})
 }
 
-// TestLimitsFollowForTheFirst has a request wait for the rate of one shard of a thousand, and the
-// others come meanwhile.
+// TestLimitsFollowForTheFirst makes a request wait at the rate of one shard of a thousand, and adds
+// the others meanwhile.
 func TestLimitsFollowForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const shards = 1000
@@ -280,14 +281,14 @@ func TestLimitsFollowForTheFirst(t *testing.T) {
 		for range shards {
 			l.count([]string{deployments}, shards)
 		}
-		// It has half of what it needs, and the other half takes 25 ms now.
+		// It has half of what it needs, and the other half takes 25 ms at the new rate.
 		if err := <-passed; err != nil || time.Since(began).Round(time.Millisecond) != 25*time.Second+25*time.Millisecond {
 			t.Errorf("it has passed after %v (%v)", time.Since(began), err)
 		}
 	})
 }
 
-// TestWaitingEndsWithItsContext has contexts end, of the first in line and of others.
+// TestWaitingEndsWithItsContext ends contexts of the first request in line and of others.
 func TestWaitingEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := newSharedLimiter(1, 1, 1)
@@ -314,7 +315,7 @@ func TestWaitingEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// TestPartsWhileAllIsUsed has shards come and go at once while clients are built and send.
+// TestPartsWhileAllIsUsed adds and removes shards while clients are built and send requests.
 func TestPartsWhileAllIsUsed(t *testing.T) {
 	l := member()
 	fast := &rest.Config{QPS: 1e6, Burst: 1000}
@@ -337,8 +338,8 @@ func TestPartsWhileAllIsUsed(t *testing.T) {
 	}
 }
 
-// process is one whose API server has nothing but a version; its instances run no controllers, and
-// are counted all the same.
+// process returns a process whose API server has nothing but a version. Its instances run no
+// controllers, but count all the same.
 func process(t *testing.T) *Process {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"major":"1","minor":"37"}`) }))
@@ -358,8 +359,8 @@ func process(t *testing.T) *Process {
 	return p
 }
 
-// TestInstancesCountWhileTheyRun looks at the limits before, while and after instances run, one of
-// which cannot.
+// TestInstancesCountWhileTheyRun checks the limits before, while and after instances run. One of
+// them cannot be built.
 func TestInstancesCountWhileTheyRun(t *testing.T) {
 	p := process(t)
 	build := func(name string, running func()) *Instance {
@@ -410,7 +411,7 @@ func TestInstancesCountWhileTheyRun(t *testing.T) {
 		return errors.New("cannot be built")
 	}
 	if err := failing.Run(t.Context()); err == nil {
-		t.Error("it has not failed")
+		t.Error("it did not fail")
 	}
 	check("it has failed", 5)
 	build("closed", nil).Close()

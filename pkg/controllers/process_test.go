@@ -10,15 +10,15 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// withFlags returns a process that has no more than a configuration and a clock.
+// withFlags returns a process with only a configuration and a clock.
 func withFlags(set func(*kubectrlmgrconfig.KubeControllerManagerConfiguration)) *Process {
 	var c config.Config
 	set(&c.ComponentConfig)
 	return &Process{config: c.Complete(), clock: clock.RealClock{}}
 }
 
-// TestTokensWhateverControllersSays: upstream builds serviceaccount-token although --controllers
-// leaves it out.
+// TestTokensWhateverControllersSays checks that serviceaccount-token is built even if --controllers
+// leaves it out, as upstream does.
 func TestTokensWhateverControllersSays(t *testing.T) {
 	all := []string{names.JobController, names.ServiceAccountTokenController}
 	for name, tc := range map[string]struct {

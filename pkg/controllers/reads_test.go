@@ -29,9 +29,9 @@ import (
 
 var podsResource = v1.SchemeGroupVersion.WithResource("pods")
 
-// TestTrimKeepsWhatIsRead fills every field of an object's metadata and looks which are left. A
-// field that is new upstream is dropped until somebody has looked whether the garbage collector
-// reads it.
+// TestTrimKeepsWhatIsRead fills every field of an object's metadata and checks which ones are left.
+// A new field upstream is dropped until somebody has checked whether the garbage collector reads
+// it.
 func TestTrimKeepsWhatIsRead(t *testing.T) {
 	kept := []string{"Name", "Namespace", "UID", "ResourceVersion", "OwnerReferences", "Finalizers", "DeletionTimestamp"}
 	var m metav1.ObjectMeta
@@ -66,8 +66,8 @@ func TestTrimKeepsWhatIsRead(t *testing.T) {
 	}
 }
 
-// TestTrimLeavesObjectsWhole has a whole object lose its managed fields and nothing else: some are
-// written back.
+// TestTrimLeavesObjectsWhole checks that a whole object loses only its managed fields, because some
+// objects are written back.
 func TestTrimLeavesObjectsWhole(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"}},
 		Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "i"}}}, Status: v1.PodStatus{Phase: v1.PodRunning}}
@@ -79,7 +79,7 @@ func TestTrimLeavesObjectsWhole(t *testing.T) {
 	}
 }
 
-// TestQuotaIsBuiltLast: it is given what the others of its shard have asked for.
+// The quota controller is given what the other controllers of its shard have asked for.
 func TestQuotaIsBuiltLast(t *testing.T) {
 	got := buildOrder([]string{names.TTLAfterFinishedController, names.ResourceQuotaController, names.DeploymentController})
 	want := []string{names.DeploymentController, names.TTLAfterFinishedController, names.ResourceQuotaController}
@@ -88,9 +88,9 @@ func TestQuotaIsBuiltLast(t *testing.T) {
 	}
 }
 
-// TestGraphFromSlimMetadata has upstream's graph builder see the same random changes twice, of
-// whole metadata and of what trim leaves of it: the graphs, and what is queued to be deleted and
-// orphaned, are the same.
+// TestGraphFromSlimMetadata gives upstream's graph builder the same random changes twice, with
+// whole metadata and with what trim leaves of it. The graphs, and what is queued for deletion and
+// orphaning, must be the same.
 func TestGraphFromSlimMetadata(t *testing.T) {
 	interesting := 0
 	for seed := range uint64(20) {
@@ -112,7 +112,7 @@ func TestGraphFromSlimMetadata(t *testing.T) {
 	}
 }
 
-// changes are random ones to a dozen objects of one kind that own each other.
+// changes returns random changes to a dozen objects of one kind that own each other.
 func changes(r *rand.Rand) []func(*fcache.FakeControllerSource) {
 	const objects = 12
 	present := map[int]bool{}
@@ -131,8 +131,8 @@ func changes(r *rand.Rand) []func(*fcache.FakeControllerSource) {
 			all = append(all, func(s *fcache.FakeControllerSource) { s.Modify(obj.DeepCopy()) })
 		}
 	}
-	// Upstream's dump of a graph draws at random what depends on objects that are missing, or that
-	// it leaves out because they depend on nothing: there are none at the end.
+	// Upstream's dump of a graph picks nodes at random for missing objects' dependents, and leaves
+	// out objects that depend on nothing. So at the end every object exists and has an owner.
 	for i := range objects {
 		obj := randomMetadata(r, i, objects)
 		obj.OwnerReferences = append(obj.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "nobody", UID: "uid-nobody"})
@@ -167,7 +167,7 @@ func randomMetadata(r *rand.Rand, i, objects int) *metav1.PartialObjectMetadata 
 	return &metav1.PartialObjectMetadata{ObjectMeta: m}
 }
 
-// graph is one of upstream's that nobody works on.
+// graph is one of upstream's graphs, without workers.
 type graph struct {
 	source    *fcache.FakeControllerSource
 	builder   *garbagecollector.GraphBuilder
@@ -223,7 +223,7 @@ func (g *graph) end(t *testing.T) string {
 		dot = recorder.Body.String()
 		return strings.Contains(dot, "uid-last")
 	})
-	// Vertices come in no order.
+	// Vertices come in no particular order.
 	vertices := strings.Split(dot, ";\n")
 	slices.Sort(vertices)
 	toDelete, toOrphan, _ := g.builder.GetGraphResources()

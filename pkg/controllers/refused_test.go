@@ -11,8 +11,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 )
 
-// TestRefusedErrorsHoldNobodyUp reports as many errors as a deep queue has items: those of the
-// fence at once, and others at upstream's pace.
+// TestRefusedErrorsHoldNobodyUp reports as many errors as a deep queue has items. The fence's
+// errors must be reported at once, and others at upstream's pace.
 func TestRefusedErrorsHoldNobodyUp(t *testing.T) {
 	const items = 500
 	refused := &fence.RefusedError{Shard: "cluster/garbage"}
@@ -30,7 +30,7 @@ func TestRefusedErrorsHoldNobodyUp(t *testing.T) {
 				handle(t.Context(), test.err, "Failed")
 			}
 		}
-		// The pace of upstream's is a millisecond for each.
+		// Upstream's pace is a millisecond per error.
 		if took := time.Since(began); (took >= items*time.Millisecond/2) != test.held {
 			t.Errorf("%s: %d errors took %v, want them held up: %t", name, items, took, test.held)
 		}

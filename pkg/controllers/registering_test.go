@@ -8,8 +8,8 @@ import (
 	replicasets "k8s.io/kubernetes/pkg/controller/replicaset/metrics"
 )
 
-// TestMetricsRegisteredAgain: a constructor may register the same metrics for each instance, but
-// not others of the same name.
+// A constructor may register the same metrics for each instance, but not different ones under the
+// same name.
 func TestMetricsRegisteredAgain(t *testing.T) {
 	for range 3 {
 		if err := replicasets.Register(legacyregistry.Register); err != nil {
@@ -23,7 +23,7 @@ func TestMetricsRegisteredAgain(t *testing.T) {
 	}
 	for _, help := range []string{"Things.", "Other things."} {
 		if err := register(metrics.NewCounter(options(help))); err == nil {
-			t.Errorf("a second metric things_total (%q) was registered beside the first", help)
+			t.Errorf("a second metric things_total (%q) was registered", help)
 		}
 	}
 }

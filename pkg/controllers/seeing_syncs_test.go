@@ -32,8 +32,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 )
 
-// TestUpdatesAwaited: the controllers that remember their own writes go on as soon as the API
-// server has answered, and those of groups as well.
+// TestUpdatesAwaited checks that controllers that remember their own writes, and controllers of
+// groups, do not wait for their caches after an update.
 func TestUpdatesAwaited(t *testing.T) {
 	for _, row := range catalogue.All() {
 		if row.AwaitUpdates && row.Scope != catalogue.ScopeNamespaced {
@@ -50,10 +50,10 @@ func TestUpdatesAwaited(t *testing.T) {
 	}
 }
 
-// TestSyncsOfEndpointSlices counts the syncs of upstream's controller of EndpointSlices for each
-// change of a Pod. It takes a slice for changed by somebody else when its handlers see a generation
-// that no answer has told it of. So where the answer waits for the handlers, each change costs a
-// second sync.
+// TestSyncsOfEndpointSlices counts the syncs of upstream's EndpointSlice controller for each change
+// of a Pod. If its handlers see a generation that no answer has told it of, it takes the slice as
+// changed by another writer. So if the answer waits for the handlers, each change costs a second
+// sync.
 func TestSyncsOfEndpointSlices(t *testing.T) {
 	const changes = 5
 	for name, tc := range map[string]struct {
@@ -65,7 +65,7 @@ func TestSyncsOfEndpointSlices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if row, _ := catalogue.Lookup(names.EndpointSliceController); row.AwaitUpdates {
-				t.Fatal("the catalogue has it awaited")
+				t.Fatal("the catalogue awaits its updates")
 			}
 			synctest.Test(t, func(t *testing.T) {
 				w := newSlices(t, tc.awaited)
@@ -85,15 +85,15 @@ func TestSyncsOfEndpointSlices(t *testing.T) {
 	}
 }
 
-// sliceWorld is a Service with one Pod and upstream's controller of EndpointSlices.
-type sliceWorld struct {
+// sliceFixture is a Service with one Pod, and upstream's EndpointSlice controller.
+type sliceFixture struct {
 	cluster   *fake.Clientset
 	server    *sliceServer
 	informers informers.SharedInformerFactory
 	run       func(context.Context)
 }
 
-func newSlices(t *testing.T, awaited bool) *sliceWorld {
+func newSlices(t *testing.T, awaited bool) *sliceFixture {
 	t.Helper()
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "pod", Labels: map[string]string{"app": "a"}},
@@ -107,7 +107,7 @@ func newSlices(t *testing.T, awaited bool) *sliceWorld {
 			Selector: map[string]string{"app": "a"}, IPFamilies: []v1.IPFamily{v1.IPv4Protocol}, Ports: []v1.ServicePort{{Port: 80}},
 		},
 	}
-	w := &sliceWorld{cluster: fake.NewClientset(pod, service, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}})}
+	w := &sliceFixture{cluster: fake.NewClientset(pod, service, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}})}
 	w.informers = informers.NewSharedInformerFactory(w.cluster, 0)
 	w.server = &sliceServer{watched: w.cluster}
 	lister := w.informers.Discovery().V1().EndpointSlices()
@@ -134,7 +134,7 @@ func newSlices(t *testing.T, awaited bool) *sliceWorld {
 }
 
 // start runs the controller until the end of the test, and returns when it has nothing left to do.
-func (w *sliceWorld) start(t *testing.T) {
+func (w *sliceFixture) start(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	w.informers.StartWithContext(ctx)
@@ -148,14 +148,14 @@ func (w *sliceWorld) start(t *testing.T) {
 	rest10s()
 }
 
-// rest10s lets virtual time pass until everything that has been queued with a delay is done.
+// rest10s lets virtual time pass until everything that was queued with a delay is done.
 func rest10s() {
 	time.Sleep(10 * time.Second) // virtual
 	synctest.Wait()
 }
 
 // move gives the Pod another address.
-func (w *sliceWorld) move(t *testing.T, ip string) {
+func (w *sliceFixture) move(t *testing.T, ip string) {
 	t.Helper()
 	pod, err := w.cluster.CoreV1().Pods("ns").Get(t.Context(), "pod", metav1.GetOptions{})
 	if err != nil {
@@ -170,8 +170,8 @@ func (w *sliceWorld) move(t *testing.T, ip string) {
 	rest10s()
 }
 
-// syncs returns how many syncs the process's controllers of EndpointSlices have made.
-func (w *sliceWorld) syncs(t *testing.T) float64 {
+// syncs returns how many syncs the process's EndpointSlice controllers have made.
+func (w *sliceFixture) syncs(t *testing.T) float64 {
 	t.Helper()
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	if err != nil {
@@ -190,8 +190,8 @@ func (w *sliceWorld) syncs(t *testing.T) float64 {
 
 const sliceName = "slice"
 
-// sliceServer is an API server with room for one EndpointSlice. Watches bring what was written a
-// little after the answer.
+// sliceServer is an API server with room for one EndpointSlice. Its watches deliver a write shortly
+// after the answer.
 type sliceServer struct {
 	watched *fake.Clientset
 

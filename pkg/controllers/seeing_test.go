@@ -12,8 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// TestUpdatesReturnSeen sends requests with a cache that takes its time, and looks how long they
-// took.
+// TestUpdatesReturnSeen sends requests with a slow cache, and measures how long they take.
 func TestUpdatesReturnSeen(t *testing.T) {
 	const object = `{"kind":"Deployment","metadata":{"resourceVersion":"17"}}`
 	for name, tc := range map[string]struct {
@@ -66,7 +65,7 @@ func TestUpdatesReturnSeen(t *testing.T) {
 	}
 }
 
-// oneAnswer is a server that has no other.
+// oneAnswer is a server that always gives the same answer.
 type oneAnswer struct {
 	status int
 	body   string

@@ -17,14 +17,14 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// lingering is a controller that goes on after it was told to stop.
+// lingering is a controller that keeps running after it was told to stop.
 type lingering struct{ until <-chan struct{} }
 
 func (lingering) Name() string          { return "lingering-controller" }
 func (c lingering) Run(context.Context) { <-c.until }
 
-// TestShutdownTimeout has a controller go on, in a process that is to end then and in a shard,
-// whose Run may not return before all of it has ended.
+// TestShutdownTimeout has a controller that keeps running in a process, which then ends, and in a
+// shard, whose Run may not return until the controller has.
 func TestShutdownTimeout(t *testing.T) {
 	const linger = time.Minute
 	for name, tc := range map[string]struct {

@@ -12,9 +12,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
 )
 
-// TestStartInterval has controllers begin at their time in the life of the process: an interval and
-// its jitter after it began, and at once in every shard that comes later. Whoever is told to stop
-// does not wait.
+// TestStartInterval checks that controllers begin an interval and its jitter after the process
+// began, and at once in shards that come later. A controller that is told to stop does not wait.
 func TestStartInterval(t *testing.T) {
 	const interval = time.Minute
 	synctest.Test(t, func(t *testing.T) {
@@ -50,7 +49,7 @@ func TestStartInterval(t *testing.T) {
 	}
 }
 
-// recording is a controller that keeps whether it was run with a context that had ended.
+// recording is a controller that records whether it was run with a context that had ended.
 type recording struct {
 	app.Controller
 	ran, ended *bool
@@ -62,8 +61,8 @@ func (c recording) Run(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// TestIdle has a controller not run before it is to end, and then only to clean up, if the process
-// is told to leave it idle.
+// TestIdle requires that, in a process that is told to leave it idle, a controller runs only at the
+// end, to clean up.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &Process{}

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// TestBalanceReached starts from equal ranges on a ring of members without
-// homes and lets the planner work until it is content. Balanced is what is at
-// most 10 % above the mean or, where single namespaces are too heavy for that,
-// 2 % above what is possible at all. Beside it is what equal ranges give.
+// TestBalanceReached starts from equal ranges on a ring of members without homes, and lets the
+// planner work until it proposes nothing. No member may then have more than 10 % above the mean or,
+// if single namespaces are too heavy for that, 2 % above the best possible. The log shows the
+// balance of equal ranges beside it.
 func TestBalanceReached(t *testing.T) {
 	t.Logf("%-9s %5s %7s  %6s %6s %6s %6s  %s", "names", "count", "members", "equal", "after", "bound", "shards", "on the way")
 	for i, s := range schemes {
@@ -36,8 +36,7 @@ func TestBalanceReached(t *testing.T) {
 	}
 }
 
-// TestHomesOfWithoutHomes holds that a plan without pins and homes is placed as
-// it was before there were any.
+// TestHomesOfWithoutHomes checks that a plan without pins and homes is placed by hash alone.
 func TestHomesOfWithoutHomes(t *testing.T) {
 	r := newRand(t)
 	for range 100 {
@@ -88,8 +87,8 @@ func TestHomesOf(t *testing.T) {
 	checkError(t, err, "member")
 }
 
-// TestBoundIsReached tries every way to give few cells to few members: the
-// bound must never be above the best of them, and is that where all are equal.
+// TestBoundIsReached tries every way to give few cells to few members. The bound must never be
+// above the best of them, and must equal it if all cells are equal.
 func TestBoundIsReached(t *testing.T) {
 	r := newRand(t)
 	var best func(cells Census, loads []int64) int64

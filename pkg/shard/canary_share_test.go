@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPartOfShare: the part has the share that is said, near to what was asked for, and leaves out
-// what it is to leave out.
+// TestPartOfShare checks that the part has the share that is returned, close to the requested one,
+// and leaves out what it must.
 func TestPartOfShare(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 23))
@@ -37,7 +37,7 @@ func TestPartOfShare(t *testing.T) {
 			}
 		}
 		if got := float64(sum) / float64(total); math.Abs(got-has) > 1e-9 || math.Abs(got-share) > 0.03 {
-			t.Errorf("seed %d: %s has %.3f, is said to have %.3f, and %.3f was asked for", seed, part, got, has, share)
+			t.Errorf("seed %d: %s has %.3f, reported as %.3f, want %.3f", seed, part, got, has, share)
 		}
 		if part.ContainsNamespace("kube-system") {
 			t.Errorf("seed %d: %s has kube-system", seed, part)
@@ -45,8 +45,8 @@ func TestPartOfShare(t *testing.T) {
 	}
 }
 
-// TestPartOfShareCutsNothing where a shard has what was asked for, and finds nothing where there is
-// nothing.
+// TestPartOfShareCutsNothing checks that a shard with the requested share is not cut, and that an
+// empty census gives no part.
 func TestPartOfShareCutsNothing(t *testing.T) {
 	ring := Ring{Shards: []Shard{{Range: Range{End: 100}}, {Range: Range{Start: 100, End: 200}}, {Range: Range{Start: 200}}}}
 	census := Census{{Hash: 10, Weight: 50, Namespaces: 1}, {Hash: 110, Weight: 10, Namespaces: 1}, {Hash: 120, Weight: 10, Namespaces: 1}, {Hash: 250, Weight: 30, Namespaces: 1}}

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// mixedFleet is a fleet of two versions, as a test rolls it about. It counts how often each shard
-// goes from one version to the other.
+// mixedFleet is a fleet of two versions that a test upgrades and downgrades. It counts how often
+// each shard goes from one version to the other.
 type mixedFleet struct {
 	t       *testing.T
 	random  *rand.Rand
@@ -19,8 +19,8 @@ type mixedFleet struct {
 	isNew   map[string]bool
 	holders map[ID]string
 	newest  []string
-	// up and down are how often each shard went to the new version, and back; lastOwner is who had
-	// those that nobody holds.
+	// up and down are how often each shard went to the new version, and back. lastOwner has the
+	// last owners of shards that nobody holds.
 	up, down  map[ID]int
 	lastOwner map[ID]string
 }
@@ -61,8 +61,7 @@ func newMixedFleet(t *testing.T, random *rand.Rand) *mixedFleet {
 	return f
 }
 
-// settle returns where everything should be, as a member that reads everything in another order
-// computes it.
+// settle returns the placement, as a member computes it that reads everything in another order.
 func (f *mixedFleet) settle() map[ID]string {
 	f.t.Helper()
 	owners, beside := map[ID]string{}, map[string]int64{}
@@ -92,8 +91,8 @@ func (f *mixedFleet) settle() map[ID]string {
 	return owners
 }
 
-// carryOut moves one shard after the other, in random order, and settles again after each: the
-// placement must stay the same all the while.
+// carryOut moves one shard after the other, in random order, and settles again after each. The
+// placement must not change in between.
 func (f *mixedFleet) carryOut(what string) {
 	f.t.Helper()
 	for id, holder := range f.holders {
@@ -108,7 +107,7 @@ func (f *mixedFleet) carryOut(what string) {
 		var moves []ID
 		for id, owner := range now {
 			if owner != first[id] {
-				f.t.Fatalf("%s: %s was to go to %s, and is to go to %s once others have moved", what, id, first[id], owner)
+				f.t.Fatalf("%s: %s was to go to %s, but after other moves to %s", what, id, first[id], owner)
 			}
 			if f.holders[id] != owner {
 				moves = append(moves, id)
@@ -124,7 +123,7 @@ func (f *mixedFleet) carryOut(what string) {
 		if from == "" {
 			from = f.lastOwner[id]
 		}
-		switch was, is := f.isNew[from], f.isNew[now[id]]; { // who is away keeps the version that it had
+		switch was, is := f.isNew[from], f.isNew[now[id]]; { // A member that is away keeps its version.
 		case from == "" || was == is:
 		case is:
 			f.up[id]++
@@ -133,10 +132,10 @@ func (f *mixedFleet) carryOut(what string) {
 		}
 		f.holders[id] = now[id]
 	}
-	f.t.Fatalf("%s: no end of moves", what)
+	f.t.Fatalf("%s: the moves do not end", what)
 }
 
-// check holds who has what.
+// check checks which members have each shard.
 func (f *mixedFleet) check(what string) {
 	f.t.Helper()
 	news, olds := 0, 0
@@ -158,7 +157,8 @@ func (f *mixedFleet) check(what string) {
 	}
 }
 
-// become makes the plan the next one: shards that are cut pass to their successors where they are.
+// become makes the edited plan the next one. Shards that are cut pass to their successors where
+// they are.
 func (f *mixedFleet) become(edited Plan) {
 	f.t.Helper()
 	next, err := f.plan.Successor(edited)
@@ -200,10 +200,11 @@ var testCanary = Canary{Version: "v2", Namespaces: []string{"team-a", "team-b"},
 // TestCanaryProperties rolls random fleets from one version to the next, member by member, in
 // random order, with a canary that is promoted or aborted after some of them.
 //
-//   - While both versions are there, the new one has what the canary is for and nothing else.
-//   - No shard goes to the new version more than once, and back only by the abort.
-//   - What the canary is not for goes to the new version only after it was promoted.
-//   - All members compute the same, in whatever order they read, and whatever has been carried out.
+//   - While both versions are there, the new one has the canary's shards and nothing else.
+//   - No shard goes to the new version more than once, or back except by the abort.
+//   - Other shards go to the new version only after the canary was promoted.
+//   - All members compute the same placement, in whatever order they read, and whichever moves have
+//     been carried out.
 func TestCanaryProperties(t *testing.T) {
 	seeds := uint64(150)
 	if testing.Short() {
@@ -216,7 +217,7 @@ func TestCanaryProperties(t *testing.T) {
 		f.begin()
 		order := slices.Clone(f.names)
 		random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-		// At least one of each version while the canary runs.
+		// At least one member of each version exists while the canary runs.
 		trying := 1 + random.IntN(len(order)-1)
 
 		edited := f.plan
@@ -267,8 +268,8 @@ func TestCanaryProperties(t *testing.T) {
 	}
 }
 
-// TestCanaryLiveness: where the members of one version all go, those of the other have everything,
-// and give it up again when one of the first comes back.
+// TestCanaryLiveness checks that if all members of one version leave, those of the other get
+// everything, and give it up again when one of the first comes back.
 func TestCanaryLiveness(t *testing.T) {
 	for seed := range uint64(40) {
 		random := rand.New(rand.NewPCG(seed, 22))
@@ -292,7 +293,7 @@ func TestCanaryLiveness(t *testing.T) {
 	}
 }
 
-// TestCanaryIsValidated: each fault is named with its field.
+// TestCanaryIsValidated checks that the error for each fault names its field.
 func TestCanaryIsValidated(t *testing.T) {
 	base := newMixedFleet(t, rand.New(rand.NewPCG(1, 1))).plan
 	plan := func(change func(*Canary)) Plan {
@@ -302,7 +303,7 @@ func TestCanaryIsValidated(t *testing.T) {
 		p.Canary = &c
 		next, err := base.Successor(p)
 		if err != nil {
-			return p // as it was
+			return p // Unchanged.
 		}
 		return next
 	}
@@ -337,8 +338,8 @@ func TestCanaryIsValidated(t *testing.T) {
 	}
 }
 
-// TestCanaryIsCutOut: the shards of the namespaces and ranges are cut out, the rest keeps pin and
-// home, and who reads the document or the packed plan reads the same.
+// TestCanaryIsCutOut checks that the shards of the namespaces and ranges are cut out, that the rest
+// keeps pin and home, and that the document and the packed plan read back the same.
 func TestCanaryIsCutOut(t *testing.T) {
 	base := newMixedFleet(t, rand.New(rand.NewPCG(3, 1))).plan
 	base.Rings[0].Shards[0].Pin = "somebody-0"
@@ -386,7 +387,7 @@ func TestCanaryIsCutOut(t *testing.T) {
 	if changes := Diff(base, next); len(changes) == 0 || changes[0].Kind != ChangeCanary {
 		t.Errorf("the first change is %v, want the canary", changes)
 	}
-	// Aborted, it stands in nobody's way.
+	// An aborted canary must not prevent other changes.
 	aborted := c
 	aborted.Aborted = true
 	edited = base

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// settled proposes with these weights until nothing is proposed any more.
+// settled proposes with these weights until nothing is proposed.
 func settled(t *testing.T, p Plan, weights Weights, members []string) (Plan, int) {
 	t.Helper()
 	full := weights.Census
@@ -19,17 +19,17 @@ func settled(t *testing.T, p Plan, weights Weights, members []string) (Plan, int
 		}
 		p = next.Plan
 	}
-	t.Fatal("60 rounds and no end")
+	t.Fatal("no end after 60 rounds")
 	return p, 0
 }
 
-// TestCarriedWeight has one of four members carry groups beside 10,000 objects in ranges: it is
-// given as much of them as brings it up to the others, or none that weighs anything.
+// TestCarriedWeight gives one of four members groups in addition to 10,000 objects in ranges. It
+// must get as many of these as bring it up to the others, or none that weighs anything.
 func TestCarriedWeight(t *testing.T) {
 	members := statefulMembers(4)
 	for name, tc := range map[string]struct {
 		carried int64
-		// least and most is what the member is to have of the ranges.
+		// least and most bound the member's weight in ranges.
 		least, most int64
 	}{
 		"nothing":             {0, 2300, 2700},
@@ -55,8 +55,8 @@ func TestCarriedWeight(t *testing.T) {
 	}
 }
 
-// TestCarriedWeightComes has groups come to a member, go on to another, and go: ranges give way to
-// them, and the member that they have left is not left empty.
+// TestCarriedWeightComes moves groups to a member, on to another, and away. Ranges must give way to
+// them, and the member that they have left must not stay empty.
 func TestCarriedWeightComes(t *testing.T) {
 	members, full := statefulMembers(4), NewCensus(weightsOf(2, 500))
 	p, _ := settled(t, testPlan(t, 16), Weights{Census: full}, members)
@@ -72,8 +72,8 @@ func TestCarriedWeightComes(t *testing.T) {
 	}
 }
 
-// TestCarriedWeightWavers holds that a weight that goes up and down by 3 % moves nothing once the
-// ring is settled.
+// TestCarriedWeightWavers checks that a weight that varies by 3 % moves nothing once the ring is
+// settled.
 func TestCarriedWeightWavers(t *testing.T) {
 	members, full := statefulMembers(4), NewCensus(weightsOf(0, 500))
 	for _, carried := range []int64{1500, 3000, 3200, 3334, 3500, 6000} {
@@ -89,8 +89,8 @@ func TestCarriedWeightWavers(t *testing.T) {
 	}
 }
 
-// TestNoSeatForWhoCarriesMuch: a member that carries groups and has no range is given none by which
-// it would become heavier than the heaviest is.
+// TestNoSeatForWhoCarriesMuch checks that a member with groups and no range gets none that would
+// make it heavier than the heaviest member.
 func TestNoSeatForWhoCarriesMuch(t *testing.T) {
 	p, _ := homed(t, []string{"a", "a"})
 	var census Census
@@ -100,7 +100,7 @@ func TestNoSeatForWhoCarriesMuch(t *testing.T) {
 		}
 	}
 	limits := DefaultLimits()
-	limits.ShardsPerMember, limits.MostShardsPerMember = 1, 1 // so that nothing may be cut
+	limits.ShardsPerMember, limits.MostShardsPerMember = 1, 1 // So that nothing may be cut.
 	for _, carried := range []int64{300, 500, 700} {
 		weights := Weights{Census: census, Carried: map[string]int64{"b": carried}}
 		next, found, err := Propose(p, "namespaces", weights, []string{"a", "b"}, limits)
@@ -108,7 +108,7 @@ func TestNoSeatForWhoCarriesMuch(t *testing.T) {
 			t.Fatal(err)
 		}
 		if found && next.After.Max > next.Before.Max {
-			t.Errorf("beside %d: the heaviest member has %.0f after %.0f: %v", carried, next.After.Max, next.Before.Max, next.Steps)
+			t.Errorf("carrying %d: the heaviest member has %.0f after %.0f: %v", carried, next.After.Max, next.Before.Max, next.Steps)
 		}
 	}
 }

@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// randomCensus has up to n cells at random, some of them at the ends of the
-// keyspace, some without weight and some very heavy.
+// randomCensus has up to n random cells, some of them at the ends of the keyspace, some without
+// weight and some very heavy.
 func randomCensus(r *rand.Rand, n int) Census {
 	var c Census
 	for range r.IntN(n + 1) {
 		cell := Cell{Hash: r.Uint64(), Weight: r.Int64N(100), Namespaces: 1 + r.IntN(3)}
 		switch r.IntN(20) {
 		case 0:
-			cell.Hash = r.Uint64N(2) - 1 // 0 or the greatest
+			cell.Hash = r.Uint64N(2) - 1 // 0 or the greatest.
 		case 1:
 			cell.Weight = MaxCellWeight >> r.IntN(30)
 		case 2:
@@ -38,7 +38,7 @@ func TestNewCensus(t *testing.T) {
 	if got := NewCensus(nil); len(got) != 0 || got.Total() != 0 || got.String() != "" {
 		t.Errorf("census of nothing: %v", got)
 	}
-	// Equal hashes cannot be had from short names, so from cells.
+	// No short names have equal hashes, so this uses cells.
 	twice := Merge(Census{{5, 2, 1}, {9, 1, 1}}, Census{{5, 4, 2}}, nil)
 	if want := (Census{{5, 6, 3}, {9, 1, 1}}); !slices.Equal(twice, want) {
 		t.Errorf("merged: %v, want %v", twice, want)
@@ -79,9 +79,8 @@ func TestCensusText(t *testing.T) {
 	}
 }
 
-// TestCompact holds that nothing is lost, that cells begin where cells began,
-// and that none is heavy but what was one cell, against a share that leaves
-// room for packing.
+// TestCompact checks that no weight is lost and that cells begin where cells began. Only what was
+// one cell may be heavy, compared with a share that leaves room for packing.
 func TestCompact(t *testing.T) {
 	r := newRand(t)
 	for range 2000 {

@@ -27,7 +27,7 @@ func TestCheckSuccessor(t *testing.T) {
 			s[1].Range.Start--
 			s[0].Name, s[1].Name = "a", "b"
 		}, nil},
-		"a controller less": {func(p *Plan) { p.Rings[0].Controllers = p.Rings[0].Controllers[1:] },
+		"one controller less": {func(p *Plan) { p.Rings[0].Controllers = p.Rings[0].Controllers[1:] },
 			[]string{"rings[0].shards[0].controllers", "rings[0].shards[3].controllers", "deployment-controller,job-controller"}},
 		"group":               {func(p *Plan) { p.Rings[1].Shards[1].Group = "other" }, []string{"rings[1].shards[1].group", `must be "garbage"`}},
 		"group's controllers": {func(p *Plan) { p.Rings[1].Shards[0].Controllers = []string{"ttl-controller"} }, []string{"rings[1].shards[0].controllers"}},
@@ -137,7 +137,7 @@ func TestSuccessorIsolates(t *testing.T) {
 		}
 	}
 	if again := mustSucceed(t, next, next); !reflect.DeepEqual(again.Rings, next.Rings) {
-		t.Error("what is isolated already was cut again")
+		t.Error("a namespace that is already isolated was cut again")
 	}
 	if edited.Rings[0].Isolate[0] != "team-b" || len(edited.Rings[0].Shards) != 4 {
 		t.Error("Successor changed the edited plan")
@@ -165,12 +165,12 @@ func TestCutRange(t *testing.T) {
 	}
 }
 
-// TestSuccessorRandom edits one random plan into another: whatever comes out
-// must be allowed to follow, and keep every shard that covers the same.
+// TestSuccessorRandom edits one random plan into another. The result must be a valid successor, and
+// keep every shard that covers the same.
 func TestSuccessorRandom(t *testing.T) {
 	r := newRand(t)
 	for range 300 {
-		p, edited := randomWorld(t, r).plan, randomWorld(t, r).plan
+		p, edited := randomCase(t, r).plan, randomCase(t, r).plan
 		for i := range edited.Rings[0].Shards {
 			if s := p.Rings[0].Shards; r.IntN(2) == 0 {
 				edited.Rings[0].Shards[i].Name = s[r.IntN(len(s))].Name
@@ -190,7 +190,7 @@ func TestSuccessorRandom(t *testing.T) {
 func TestDiff(t *testing.T) {
 	a, b := testPlan(t, 4), testPlan(t, 4)
 	if got := Diff(a, b); len(got) != 0 {
-		t.Errorf("difference of a plan to itself: %v", got)
+		t.Errorf("diff of a plan with itself: %v", got)
 	}
 	b.Rings[0].Isolate = []string{"big"}
 	b.Rings[0].Controllers = []string{"deployment-controller"}

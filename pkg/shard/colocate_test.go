@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// groupsPlan has the groups, each beside the one behind its colon.
+// groupsPlan returns a plan with the groups. Each goes beside the one after its colon.
 func groupsPlan(groups ...string) Plan {
 	ring := Ring{Name: "cluster", Scope: ScopeCluster}
 	for i, g := range groups {
@@ -39,17 +39,17 @@ func TestColocatedGroupsGoTogether(t *testing.T) {
 			parted++
 		}
 		if b.owners[volumes] != b.owners[nodes] {
-			t.Errorf("%d members: volumes belongs to %s, and nodes, beside which it goes, to %s", n, b.owners[volumes], b.owners[nodes])
+			t.Errorf("%d members: volumes belongs to %s, but nodes, with which it goes, to %s", n, b.owners[volumes], b.owners[nodes])
 		}
 		if a.owners[nodes] != b.owners[nodes] || a.owners[garbage] != b.owners[garbage] {
-			t.Errorf("%d members: a group that goes beside no other was moved: %v, was %v", n, b.owners, a.owners)
+			t.Errorf("%d members: a group without a colocation was moved: %v, was %v", n, b.owners, a.owners)
 		}
 		if got := b.Of(b.owners[nodes]); len(got) < 2 || b.Len() != 3 {
 			t.Errorf("%d members: %s has %v, and %d shards are placed", n, b.owners[nodes], got, b.Len())
 		}
 	}
 	if parted == 0 {
-		t.Error("the hashing has them together for every roster: the test shows nothing")
+		t.Error("the hash puts them together for every roster: the test proves nothing")
 	}
 }
 
@@ -66,7 +66,7 @@ func TestPinAndHomeAreBeforeColocateWith(t *testing.T) {
 			if got, _ := plan.HomesOf("cluster", members); got.owners[shards[1].ID] != m {
 				t.Errorf("volumes belongs to %q, want %q, which the plan names", got.owners[shards[1].ID], m)
 			}
-			// What is beside follows the other's pin or home as well.
+			// A colocated group also follows the other's pin or home.
 			plan = groupsPlan("nodes", "volumes:nodes")
 			shards = plan.Rings[0].Shards
 			set(&shards[0], m)
@@ -119,12 +119,11 @@ func TestColocateWithIsKeptAndCounted(t *testing.T) {
 		t.Errorf("the plan that was read is %+v, want %+v", back, plan)
 	}
 	if changes := Diff(without, plan); len(changes) != 1 || changes[0].Kind != ChangeShardMoved || !strings.Contains(changes[0].Text, `colocateWith "nodes"`) {
-		t.Errorf("the difference is %+v, want that volumes goes beside nodes", changes)
+		t.Errorf("the diff is %+v, want volumes to go with nodes", changes)
 	}
 }
 
-// Homes that are uneven by count must not cost trips of what is at home when some other member is
-// away.
+// Uneven numbers of homes must not make shards leave their home while another member is away.
 func TestNothingLeavesItsHomeWhileAnotherMemberIsAway(t *testing.T) {
 	plan := groupsPlan("nodes", "volumes:nodes", "garbage:nodes", "policy", "certificates")
 	members := []string{"flotilla-0", "flotilla-1", "flotilla-2", "flotilla-3"}
@@ -140,10 +139,10 @@ func TestNothingLeavesItsHomeWhileAnotherMemberIsAway(t *testing.T) {
 		settled := Settle(plan.Rings[0].IDs(), left, homes, homes.owners)
 		for id, home := range homes.owners {
 			if owner := settled.owners[id]; home != members[away] && owner != home {
-				t.Errorf("while %s is away, %s is to leave %s for %s", members[away], id, home, owner)
+				t.Errorf("while %s is away, %s would leave %s for %s", members[away], id, home, owner)
 			}
 			if settled.owners[id] == members[away] || settled.owners[id] == "" {
-				t.Errorf("while %s is away, %s is to be on %q", members[away], id, settled.owners[id])
+				t.Errorf("while %s is away, %s would be on %q", members[away], id, settled.owners[id])
 			}
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// documentPlan has something in every field.
+// documentPlan has a value in every field.
 func documentPlan(t *testing.T) Plan {
 	t.Helper()
 	p := testPlan(t, 4)
@@ -23,7 +23,7 @@ func documentPlan(t *testing.T) Plan {
 	return p
 }
 
-// TestDocumentGolden shows what an operator edits: a line for each shard.
+// TestDocumentGolden shows what an operator edits, with one line per shard.
 func TestDocumentGolden(t *testing.T) {
 	p := documentPlan(t)
 	text, err := p.Document()
@@ -45,7 +45,7 @@ func TestDocumentGolden(t *testing.T) {
 func TestDocumentRoundTrip(t *testing.T) {
 	r := newRand(t)
 	for range 300 {
-		p := randomWorld(t, r).plan
+		p := randomCase(t, r).plan
 		text, err := p.Document()
 		checkError(t, err)
 		back, err := ParsePlan([]byte(text))
@@ -84,12 +84,11 @@ func TestParsePlanRefuses(t *testing.T) {
 		checkError(t, err, words...)
 	}
 	if _, err := ParsePlan([]byte(good + "\n \n")); err != nil {
-		t.Errorf("white space at the end: %v", err)
+		t.Errorf("trailing white space: %v", err)
 	}
 }
 
-// TestExtentsModel compares extents with a search for one controller and one
-// hash that are in both.
+// TestExtentsModel compares extents with a search for one controller and one hash that are in both.
 func TestExtentsModel(t *testing.T) {
 	r := newRand(t)
 	verdicts := map[bool]int{}
@@ -133,6 +132,6 @@ func TestExtents(t *testing.T) {
 		}
 	}
 	if _, found := p.Extent(ID{"namespaces", "nothing"}); found || len(all) != 5 {
-		t.Errorf("%d extents, want 5, and none of what is not there", len(all))
+		t.Errorf("%d extents, want 5, and none of unknown shards", len(all))
 	}
 }

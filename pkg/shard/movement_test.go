@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// moved counts the shards of ids that have an owner in both placements, and
-// another one in the second; and, of these, those that neither left the member
-// nor joined it.
+// moved counts the shards of ids whose owner differs between the placements, and, of these, those
+// that neither left the member nor joined it.
 func moved(ids []ID, before, after Placement, member string) (all, between int) {
 	for _, id := range ids {
 		a, placedBefore := before.Owner(id)
@@ -28,11 +27,10 @@ var rosters = []struct{ members, perMember int }{
 	{3, 4}, {4, 4}, {8, 4}, {16, 4}, {32, 4}, {3, 8}, {4, 8}, {8, 8}, {16, 8}, {32, 8},
 }
 
-// TestMovementOnRosterChange holds what one member more or less moves against
-// the least possible, the newcomer's or leaver's own shards. The bound on the
-// mean has room: measured are 0.1 to 0.75 of a member's shards on top. The
-// bound on the worst is what a placement by modulo, which moves nearly all,
-// breaks.
+// TestMovementOnRosterChange compares what one member more or less moves with the least possible:
+// the newcomer's or leaver's own shards. The bound on the mean has room: measured are 0.1 to 0.75
+// of a member's shards on top. A placement by modulo, which moves nearly all shards, would break
+// the bound on the worst case.
 func TestMovementOnRosterChange(t *testing.T) {
 	r := newRand(t)
 	const trials = 40
@@ -66,9 +64,9 @@ func TestMovementOnRosterChange(t *testing.T) {
 	}
 }
 
-// TestMovementOnSplit splits one shard in two, as a new plan generation does:
-// the shards that stay must mostly stay where they are. Measured are 0.6 to 2.3
-// others; by index among the shards, instead of ID, 30 to 50 % of them move.
+// TestMovementOnSplit splits one shard in two, as a new plan generation does. Most of the other
+// shards must stay where they are. Measured are 0.6 to 2.3 moves; with a hash of the index instead
+// of the ID, 30 to 50 % would move.
 func TestMovementOnSplit(t *testing.T) {
 	r := newRand(t)
 	const trials = 40
@@ -100,8 +98,8 @@ func split(r *rand.Rand, shards []ID) []ID {
 	return append(out, shards[i+1:]...)
 }
 
-// TestIdleMembers holds how many members get no shard at all, which the load
-// bound does not exclude, against what Place documents.
+// TestIdleMembers compares how many members get no shard, which the load bound allows, with what
+// Place documents.
 func TestIdleMembers(t *testing.T) {
 	r := newRand(t)
 	for _, tc := range []struct {

@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// word returns a name of that length which ends in letters of its own, as
-// those of pods do.
+// word returns a name of that length that ends in own random letters, as pods' names do.
 func word(r *rand.Rand, length, own int) string {
 	b := slices.Repeat([]byte("x"), length)
 	for i := range own {
@@ -21,8 +20,8 @@ func word(r *rand.Rand, length, own int) string {
 	return string(b)
 }
 
-// largestPlan has as many shards as may be, with pins, homes and weights, and all
-// names as long as may be, the last letters of each its own.
+// largestPlan returns a plan with as many shards as allowed, with pins, homes and weights. Names
+// are as long as allowed, and each ends in own random letters.
 func largestPlan(t *testing.T, r *rand.Rand, own int) Plan {
 	t.Helper()
 	p := testPlan(t, MaxShards-2)
@@ -49,8 +48,8 @@ func largestPlan(t *testing.T, r *rand.Rand, own int) Plan {
 	return p
 }
 
-// TestLargestPlanFitsAnnotation holds MaxShards against the API server's limit on
-// the annotations of an object, which has the plan twice.
+// TestLargestPlanFitsAnnotation compares a plan of MaxShards with the API server's limit on an
+// object's annotations, which hold the plan twice.
 func TestLargestPlanFitsAnnotation(t *testing.T) {
 	p := largestPlan(t, newRand(t), 10)
 	packed, err := p.Packed()
@@ -61,7 +60,7 @@ func TestLargestPlanFitsAnnotation(t *testing.T) {
 	if len(packed) > MaxPacked {
 		t.Errorf("%d shards take %d bytes, want at most %d", len(p.Shards()), len(packed), MaxPacked)
 	}
-	// Names of which no part repeats cannot be made short.
+	// Names without repeated parts cannot be compressed.
 	_, err = largestPlan(t, newRand(t), 63).Packed()
 	checkError(t, err, "1024 shards", fmt.Sprint(MaxPacked), "shorten the names")
 }
@@ -69,7 +68,7 @@ func TestLargestPlanFitsAnnotation(t *testing.T) {
 func TestPackedRoundTrip(t *testing.T) {
 	r := newRand(t)
 	for range 300 {
-		p := randomWorld(t, r).plan
+		p := randomCase(t, r).plan
 		text, err := p.Packed()
 		checkError(t, err)
 		if again, _ := p.Packed(); again != text {

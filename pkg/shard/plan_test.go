@@ -201,8 +201,8 @@ func TestPlanValidate(t *testing.T) {
 	}
 }
 
-// covered is the slow and obvious check: around each bound of each range, and
-// at both ends of the keyspace, exactly one range contains the hash.
+// covered is the slow and obvious check: around each bound of each range, and at both ends of the
+// keyspace, exactly one range contains the hash.
 func covered(shards []Shard) bool {
 	hashes := []uint64{0, ^uint64(0)}
 	for _, s := range shards {
@@ -222,8 +222,8 @@ func covered(shards []Shard) bool {
 	return true
 }
 
-// TestCoverModel compares the verdict on random ranges over few bounds, of
-// which many cover the keyspace by chance, with the slow check.
+// TestCoverModel compares Validate with the slow check, on random ranges with few bounds, so that
+// many of them cover the keyspace.
 func TestCoverModel(t *testing.T) {
 	r := newRand(t)
 	verdicts := map[bool]int{}

@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// objects is how many objects a namespace has in these tests unless a scheme
-// says otherwise: one small application.
+// objects is how many objects a namespace has in these tests unless a scheme says otherwise: one
+// small application.
 const objects = 20
 
-// schemes name and weigh the i-th namespace, of n in all.
+// schemes name and weigh the i-th of n namespaces.
 var schemes = []struct {
 	name string
-	// most is how many there can be; 0 is any number.
+	// most is the greatest number of namespaces; 0 is any number.
 	most   int
 	ns     func(i int) string
 	weight func(i, n int) int64
@@ -53,8 +53,7 @@ func weightsOf(i, n int) map[string]int64 {
 	return weights
 }
 
-// published returns the census as a fleet has it: of each shard at most 64
-// cells, put together.
+// published returns the census as a fleet publishes it: at most 64 cells of each shard, merged.
 func published(p Plan, full Census) Census {
 	r, _ := p.Ring("namespaces")
 	var parts []Census
@@ -64,8 +63,8 @@ func published(p Plan, full Census) Census {
 	return Merge(parts...)
 }
 
-// converged proposes until nothing is proposed any more, and returns the last
-// plan, and the sum of what was done.
+// converged proposes until nothing is proposed, and returns the last plan and the sum of the
+// changes.
 func converged(t *testing.T, p Plan, full Census, members []string) (Plan, converging) {
 	t.Helper()
 	done := converging{}
@@ -81,11 +80,11 @@ func converged(t *testing.T, p Plan, full Census, members []string) (Plan, conve
 		p = next.Plan
 		done = done.plus(next)
 	}
-	t.Fatalf("%d rounds and no end", done.rounds)
+	t.Fatalf("no end after %d rounds", done.rounds)
 	return p, done
 }
 
-// converging is what several proposals did.
+// converging sums up several proposals.
 type converging struct {
 	rounds     int
 	moved, cut int64

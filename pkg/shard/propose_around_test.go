@@ -5,15 +5,15 @@ import (
 	"testing"
 )
 
-// TestAroundWhatRests has c above its share by what rests with it. What the others have is within
-// the trigger of the fair share of all, so nothing moves between them; what is pinned to c for good
-// is none of theirs, and they are evened out beneath it. A namespace that is more than a fair share
-// is beyond them whether it rests or not.
+// TestAroundWhatRests has member c above its share because its shards rest: they may not move for
+// now. The others are within the trigger of the fair share, so nothing moves between them. What is
+// pinned to c for good does not count for the others, which are balanced among themselves. A
+// namespace heavier than a fair share is out of their reach, whether it rests or not.
 func TestAroundWhatRests(t *testing.T) {
 	members, homes := []string{"a", "b", "c"}, []string{"a", "a", "a", "b", "b", "b", "c", "c", "c"}
 	for name, test := range map[string]struct {
 		weights []int64
-		rest    []int // indexes of shards
+		rest    []int // Indexes of shards.
 		pin     bool
 		want    bool
 	}{
@@ -41,14 +41,14 @@ func TestAroundWhatRests(t *testing.T) {
 	}
 }
 
-// TestRestingStay: what rests keeps its range, and its home unless that has gone, whatever else is
-// done.
+// TestRestingStay checks that a resting shard keeps its range, and its home unless that has left,
+// whatever else changes.
 func TestRestingStay(t *testing.T) {
 	r := newRand(t)
 	const cases = 300
 	acted := 0
 	for range cases {
-		w := randomWorld(t, r)
+		w := randomCase(t, r)
 		resting, shards := map[ID]bool{}, w.plan.Rings[0].Shards
 		for _, s := range shards {
 			if r.IntN(3) == 0 {

@@ -16,8 +16,8 @@ func mustPropose(t *testing.T, p Plan, c Census, members []string) (Proposal, bo
 	return out, found
 }
 
-// homed is a plan of n equal ranges in which the i-th shard is at home with the
-// i-th of homes, and a census with one namespace of the i-th weight in each.
+// homed returns a plan of n equal ranges in which the i-th shard has the i-th home, and a census
+// with one namespace of the i-th weight in each.
 func homed(t *testing.T, homes []string, weights ...int64) (Plan, Census) {
 	t.Helper()
 	p := testPlan(t, len(homes))
@@ -32,8 +32,8 @@ func homed(t *testing.T, homes []string, weights ...int64) (Plan, Census) {
 	return p, c
 }
 
-// TestFirstProposalMovesNothing holds that a ring in balance, or without
-// objects, only has its homes written down, and only once.
+// TestFirstProposalMovesNothing checks that a ring that is balanced, or without objects, only gets
+// its homes written down, and only once.
 func TestFirstProposalMovesNothing(t *testing.T) {
 	members := statefulMembers(4)
 	p := testPlan(t, 16)
@@ -63,8 +63,7 @@ func TestFirstProposalMovesNothing(t *testing.T) {
 	}
 }
 
-// TestEvenCounts has a ring without objects: shards go by number, and none is
-// split.
+// TestEvenCounts has a ring without objects. Shards are balanced by number, and none is split.
 func TestEvenCounts(t *testing.T) {
 	p, _ := homed(t, []string{"a", "a", "a", "a", "a", "a", "b", "gone"})
 	got, found := mustPropose(t, p, nil, []string{"a", "b", "c"})
@@ -77,7 +76,7 @@ func TestEvenCounts(t *testing.T) {
 	}
 }
 
-// TestWithinTriggerNothing holds both edges of the trigger and of what is worth
+// TestWithinTriggerNothing checks both sides of the trigger and of the least weight that is worth
 // acting on.
 func TestWithinTriggerNothing(t *testing.T) {
 	homes := []string{"a", "a", "b", "b"}
@@ -85,10 +84,10 @@ func TestWithinTriggerNothing(t *testing.T) {
 		weights []int64
 		want    bool
 	}{
-		{[]int64{4900, 500, 4600, 0}, false}, // 1.08 exactly
+		{[]int64{4900, 500, 4600, 0}, false}, // Exactly 1.08.
 		{[]int64{4900, 501, 4600, 0}, true},
-		{[]int64{100, 399, 100, 200}, false}, // 99.5 above the mean
-		{[]int64{100, 400, 100, 200}, true},  // 100 above the mean
+		{[]int64{100, 399, 100, 200}, false}, // 99.5 above the mean.
+		{[]int64{100, 400, 100, 200}, true},  // 100 above the mean.
 	} {
 		p, c := homed(t, homes, tc.weights...)
 		if got, found := mustPropose(t, p, c, []string{"a", "b"}); found != tc.want {
@@ -97,7 +96,7 @@ func TestWithinTriggerNothing(t *testing.T) {
 	}
 }
 
-// TestMovesWholeWhereItCan prefers the one shard that fits to cutting another.
+// TestMovesWholeWhereItCan: the planner moves the one shard that fits rather than cut another.
 func TestMovesWholeWhereItCan(t *testing.T) {
 	p, c := homed(t, []string{"a", "a", "a", "b"}, 1000, 500, 2000, 2500)
 	got, found := mustPropose(t, p, c, []string{"a", "b"})
@@ -106,8 +105,8 @@ func TestMovesWholeWhereItCan(t *testing.T) {
 	}
 }
 
-// TestHeavyNamespaceAlone has a namespace that weighs more than a fair share
-// among others in one shard: it ends with a member that has nothing else.
+// TestHeavyNamespaceAlone has a namespace above a fair share among others in one shard. It must end
+// up with a member that has nothing else.
 func TestHeavyNamespaceAlone(t *testing.T) {
 	weights := weightsOf(6, 500)
 	full, members := NewCensus(weights), statefulMembers(5)
@@ -119,13 +118,13 @@ func TestHeavyNamespaceAlone(t *testing.T) {
 	}
 	for m, w := range b.Members {
 		if rest := b.Mean * (1 - b.Bound/5) / 4 * 5; m != heavy.Home && float64(w) > 1.08*rest {
-			t.Errorf("%s has %d of the rest, of which a fair share is %.0f", m, w, rest)
+			t.Errorf("%s has %d of the rest; a fair share is %.0f", m, w, rest)
 		}
 	}
 }
 
-// TestPinnedOverload leaves a member with what is pinned to it, and moves all
-// else away.
+// TestPinnedOverload checks that an overloaded member keeps what is pinned to it, and loses
+// everything else.
 func TestPinnedOverload(t *testing.T) {
 	p, c := homed(t, []string{"a", "a", "a", "b"}, 5000, 4000, 1000, 1000)
 	p.Rings[0].Shards[0].Pin, p.Rings[0].Shards[1].Pin = "a", "a"
@@ -185,9 +184,9 @@ func TestLimitsValidate(t *testing.T) {
 	}
 }
 
-// TestTooManyShards has a plan of 64 shards for 3 members: merged step by step,
-// neighbours of different homes too, until there are no more than the most, and
-// never pinned or isolated ones.
+// TestTooManyShards has a plan of 64 shards for 3 members. The planner must merge them step by
+// step, including neighbours with different homes, until the limit holds, but never pinned or
+// isolated ones.
 func TestTooManyShards(t *testing.T) {
 	members, limits := statefulMembers(3), DefaultLimits()
 	for i, s := range schemes {
@@ -208,8 +207,7 @@ func TestTooManyShards(t *testing.T) {
 	}
 }
 
-// TestProposalWeighsGroups writes what is known of other rings into the plan, and leaves the
-// current plan alone.
+// Weights of other rings are written into the proposal. The current plan does not change.
 func TestProposalWeighsGroups(t *testing.T) {
 	plan := Plan{Generation: 1, Rings: []Ring{
 		{Name: "cluster", Scope: ScopeCluster, Shards: []Shard{
@@ -225,7 +223,7 @@ func TestProposalWeighsGroups(t *testing.T) {
 		want    []int64
 	}{
 		{10_000, []int64{3000, 1, 5}},
-		{10, []int64{0, 0, 5}}, // too little to weigh
+		{10, []int64{0, 0, 5}}, // Too little to weigh.
 	} {
 		weights := Weights{Census: NewCensus(map[string]int64{"a": test.objects / 2, "b": test.objects / 2}), Groups: groups}
 		p, worth, err := Propose(plan, "namespaces", weights, []string{"m", "n"}, DefaultLimits())
@@ -238,7 +236,7 @@ func TestProposalWeighsGroups(t *testing.T) {
 			}
 		}
 		if got := plan.Rings[0].Shards[0].Weight; got != 0 {
-			t.Errorf("the current plan has the weight %d now", got)
+			t.Errorf("the current plan has got the weight %d", got)
 		}
 	}
 }

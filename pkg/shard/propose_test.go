@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// world is a random case for the planner.
-type world struct {
+// planCase is a random case for the planner.
+type planCase struct {
 	plan    Plan
 	full    Census
 	carried map[string]int64
@@ -18,10 +18,10 @@ type world struct {
 	limits  Limits
 }
 
-func randomWorld(t *testing.T, r *rand.Rand) world {
+func randomCase(t *testing.T, r *rand.Rand) planCase {
 	t.Helper()
 	pool := statefulMembers(10)
-	w := world{plan: testPlan(t, 1), limits: DefaultLimits(), members: shuffled(r, pool)[:1+r.IntN(8)]}
+	w := planCase{plan: testPlan(t, 1), limits: DefaultLimits(), members: shuffled(r, pool)[:1+r.IntN(8)]}
 	w.plan.Generation = 1 + r.Int64N(100)
 	w.limits.ShardsPerMember = 1 + r.IntN(6)
 	w.limits.MostShardsPerMember = w.limits.ShardsPerMember + r.IntN(5)
@@ -35,7 +35,7 @@ func randomWorld(t *testing.T, r *rand.Rand) world {
 		}
 	}
 	w.full = NewCensus(weights)
-	if r.IntN(2) == 0 { // groups on some, up to as heavy as the ring
+	if r.IntN(2) == 0 { // Groups on some members, up to the weight of the ring.
 		w.carried = map[string]int64{}
 		for range 1 + r.IntN(3) {
 			w.carried[pool[r.IntN(len(pool))]] = r.Int64N(1 + w.full.Total()/(1+r.Int64N(8)))
@@ -87,14 +87,14 @@ func randomShards(r *rand.Rand, full Census) []Shard {
 	return shards
 }
 
-// TestProposeProperties holds what the planner guarantees against random plans,
-// censuses, rosters and limits, each followed until the planner is content.
+// TestProposeProperties checks the planner's guarantees with random plans, censuses, rosters and
+// limits. Each case is followed until nothing is proposed.
 func TestProposeProperties(t *testing.T) {
 	r := newRand(t)
 	const cases = 300
 	worst, acted := 0, 0
 	for range cases {
-		w := randomWorld(t, r)
+		w := randomCase(t, r)
 		rounds := 0
 		for ; ; rounds++ {
 			census := published(w.plan, w.full)
@@ -125,11 +125,11 @@ func TestProposeProperties(t *testing.T) {
 	}
 }
 
-func checkProposal(t *testing.T, w world, census Census, p Proposal) {
+func checkProposal(t *testing.T, w planCase, census Census, p Proposal) {
 	t.Helper()
 	checkError(t, CheckSuccessor(w.plan, p.Plan))
 	if p.Plan.Generation != w.plan.Generation+1 || !reflect.DeepEqual(p.Plan.Rings[1], w.plan.Rings[1]) {
-		t.Error("the generation or another ring is not as it should be")
+		t.Error("the generation or another ring is wrong")
 	}
 	joined, left := rosterChanges(w)
 	checkShards(t, w, p)
@@ -152,9 +152,8 @@ func checkProposal(t *testing.T, w world, census Census, p Proposal) {
 	}
 }
 
-// rosterChanges reports whether a member has no shard, and whether one that is no
-// member has one.
-func rosterChanges(w world) (joined, left bool) {
+// rosterChanges reports whether a member has no shard, and whether a stranger has one.
+func rosterChanges(w planCase) (joined, left bool) {
 	homes, _ := w.plan.HomesOf("namespaces", w.members)
 	for _, m := range w.members {
 		joined = joined || len(homes.Of(m)) == 0
@@ -165,9 +164,9 @@ func rosterChanges(w world) (joined, left bool) {
 	return joined, left
 }
 
-// checkShards holds what may become of a shard: it keeps its ID if it keeps its
-// range, which it does if it is pinned or isolated, and its pin.
-func checkShards(t *testing.T, w world, p Proposal) {
+// checkShards checks each shard. It keeps its pin, and its ID if it keeps its range, as pinned and
+// isolated shards must.
+func checkShards(t *testing.T, w planCase, p Proposal) {
 	t.Helper()
 	next := p.Plan.Rings[0].Shards
 	if !slices.IsSortedFunc(next, func(a, b Shard) int { return cmp.Compare(a.Range.Start, b.Range.Start) }) {
@@ -178,7 +177,7 @@ func checkShards(t *testing.T, w world, p Proposal) {
 		isolated := slices.ContainsFunc(w.plan.Rings[0].Isolate, func(ns string) bool { return onlyHash(Hash(ns)) == s.Range })
 		if i < 0 {
 			if isolated || s.Pin != "" {
-				t.Errorf("%s is pinned or isolated, and gone", s.ID)
+				t.Errorf("%s is pinned or isolated, but gone", s.ID)
 			}
 			continue
 		}
@@ -197,9 +196,9 @@ func checkShards(t *testing.T, w world, p Proposal) {
 	}
 }
 
-// checkWeights: where there is enough to weigh, every shard has the weight that the census has, at
-// least 1. Else only what is new.
-func checkWeights(t *testing.T, w world, census Census, p Proposal) {
+// checkWeights: with enough weight in all, every shard has its weight from the census, at least 1.
+// Otherwise only new shards have one.
+func checkWeights(t *testing.T, w planCase, census Census, p Proposal) {
 	t.Helper()
 	before := map[ID]int64{}
 	for _, s := range w.plan.Rings[0].Shards {
@@ -216,8 +215,8 @@ func checkWeights(t *testing.T, w world, census Census, p Proposal) {
 	}
 }
 
-// checkSums counts anew what moves, what is cut and where it lies.
-func checkSums(t *testing.T, w world, census Census, p Proposal) {
+// checkSums recomputes what moves, what is cut, and the balance.
+func checkSums(t *testing.T, w planCase, census Census, p Proposal) {
 	t.Helper()
 	if moved := changedHands(t, w.plan, p.Plan, w.members, w.members, census); moved != p.Moved {
 		t.Errorf("moved %d, proposal says %d", moved, p.Moved)
@@ -237,7 +236,7 @@ func checkSums(t *testing.T, w world, census Census, p Proposal) {
 }
 
 // touched counts the shards with weight that are replaced or moved.
-func touched(w world, census Census, p Proposal) int {
+func touched(w planCase, census Census, p Proposal) int {
 	n := 0
 	before, _ := w.plan.HomesOf("namespaces", w.members)
 	after, _ := p.Plan.HomesOf("namespaces", w.members)

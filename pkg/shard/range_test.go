@@ -60,8 +60,8 @@ func TestNewRange(t *testing.T) {
 	}
 }
 
-// TestOverlapsModel compares with trying every hash of a small keyspace, whose
-// last hash stands for the end.
+// TestOverlapsModel compares Overlaps with trying every hash of a small keyspace, whose last hash
+// stands for the end.
 func TestOverlapsModel(t *testing.T) {
 	const size = 6
 	var all []Range
@@ -96,8 +96,8 @@ func randomRange(r *rand.Rand) Range {
 	}
 }
 
-// TestSelectorIsUpstreams parses selectors as the API server does, and asks
-// its matcher about namespaces inside, outside and on both bounds.
+// TestSelectorIsUpstreams parses selectors as the API server does, and queries its matcher for
+// namespaces inside, outside and on both bounds.
 func TestSelectorIsUpstreams(t *testing.T) {
 	r := newRand(t)
 	for range 300 {

@@ -18,9 +18,8 @@ func mustPlace(t *testing.T, shards []ID, members []string) Placement {
 	return p
 }
 
-// checkPlacement fails unless each shard has one of the members, no member has
-// too many, and the three ways to read the placement agree. It returns the
-// greatest load.
+// checkPlacement fails unless each shard has one of the members, no member has too many, and the
+// three ways to read the placement agree. It returns the greatest load.
 func checkPlacement(t *testing.T, p Placement, shards []ID, members []string) int {
 	t.Helper()
 	if p.Len() != len(shards) {
@@ -78,8 +77,8 @@ func TestPlacementsGolden(t *testing.T) {
 	checkGolden(t, "placements.txt", strings.ReplaceAll(out.String(), " \n", "\n"))
 }
 
-// TestPlaceGrid tries 1 to 128 shards on 1 to 40 members: no panic, no error,
-// every shard on a live member, no member above its load.
+// TestPlaceGrid tries 1 to 128 shards on 1 to 40 members: no panic, no error, every shard on a live
+// member, no member above its load.
 func TestPlaceGrid(t *testing.T) {
 	r := newRand(t)
 	every := 8
@@ -121,8 +120,8 @@ func TestMaxLoad(t *testing.T) {
 	}
 }
 
-// TestPlaceIgnoresOrder places shuffled and repeated arguments. A hash of eight
-// bits makes the members' points collide, where order would decide.
+// TestPlaceIgnoresOrder places shuffled and repeated arguments. With a hash of eight bits the
+// members' points collide, which would make the order matter.
 func TestPlaceIgnoresOrder(t *testing.T) {
 	r := newRand(t)
 	coarse := func(key []byte) uint64 { return xxhash.Sum64(key) % 256 }
@@ -208,7 +207,7 @@ func TestPlaceSurvivesPanics(t *testing.T) {
 			p, err := call()
 			checkError(t, err, "placing 10 shards", "not enough room")
 			if p.Len() != 0 {
-				t.Errorf("%d shards were placed in spite of the error", p.Len())
+				t.Errorf("%d shards were placed despite the error", p.Len())
 			}
 		})
 	}
@@ -224,8 +223,8 @@ func TestPlacementDigest(t *testing.T) {
 	}
 }
 
-// TestPlaceByKeptCircles walks from roster to roster, some steps of which are too large for what is
-// kept, and holds each placement against one that is drawn from nothing. Where hashes have 20 bits,
+// TestPlaceByKeptCircles walks from roster to roster, with some steps too large for a kept circle,
+// and compares each placement with one that is computed from scratch. Where hashes have 20 bits,
 // points of members collide now and then.
 func TestPlaceByKeptCircles(t *testing.T) {
 	r := newRand(t)
@@ -236,8 +235,8 @@ func TestPlaceByKeptCircles(t *testing.T) {
 			pool := testMembers(r, 30)
 			sets := [][]ID{testIDs(40), testIDs(41), testIDs(3)}
 			members := pool[:4]
-			// How many circles can be made of a kept one is left to chance: it goes on until there
-			// were 50.
+			// Chance decides how many circles are made from a kept one, so the loop continues until
+			// there were 50.
 			for step := 0; step < 300 || taken < 50 && step < 3000; step++ {
 				switch n := r.IntN(10); {
 				case n == 0:
@@ -268,7 +267,7 @@ func TestPlaceByKeptCircles(t *testing.T) {
 	}
 }
 
-// TestCircleOfARestart: a member that leaves and comes back takes the same circle twice.
+// TestCircleOfARestart checks that a member that leaves and comes back takes the same circle twice.
 func TestCircleOfARestart(t *testing.T) {
 	kept, shards, members := new(Circles), testIDs(8), statefulMembers(3)
 	if _, err := place(shards, members, loadFactor, xxhash.Sum64, kept); err != nil {
@@ -284,7 +283,7 @@ func TestCircleOfARestart(t *testing.T) {
 	}
 }
 
-// BenchmarkPlace places 1,000 shards on 100 members of which one comes and goes.
+// BenchmarkPlace places 1,000 shards on 100 members, one of which leaves and comes back.
 func BenchmarkPlace(b *testing.B) {
 	shards, members := testIDs(1000), statefulMembers(100)
 	for name, keep := range map[string]bool{"from nothing": false, "kept": true} {

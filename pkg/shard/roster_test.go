@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// changedHands returns the weight of the namespaces that belong to another
-// member in plan b than in plan a.
+// changedHands returns the weight of the namespaces that belong to another member in plan b than in
+// plan a.
 func changedHands(t *testing.T, a, b Plan, before, after []string, full Census) int64 {
 	t.Helper()
 	was, now := memberOf(t, a, before, full), memberOf(t, b, after, full)
@@ -41,15 +41,14 @@ func memberOf(t *testing.T, p Plan, members []string, full Census) []string {
 	return out
 }
 
-// TestRosterChangeMovesLittle has one member join a fleet in balance, and one
-// leave it, and lets the planner work until it is content. What then belongs to
-// somebody else must be at most 1/N of all and 5 %, with N members before.
-// Without the 5 % there would be nothing for what the newcomer or the others
-// could not take in the right size.
+// TestRosterChangeMovesLittle makes one member join a balanced fleet, and one leave it, and lets
+// the planner work until it proposes nothing. What then belongs to another member must be at most
+// 1/N of all plus 5 %, with N members before. The 5 % allow for pieces of the wrong size for the
+// newcomer or for the others.
 //
-// A leaver may have more than 1/N. And a namespace that it leaves may be too
-// heavy to find room anywhere: then others give way to it, about half of its
-// weight, which is more than 5 % if it is a tenth of all.
+// A leaver may have more than 1/N. A namespace that it leaves may be too heavy to fit anywhere.
+// Then others give way to it, with about half of its weight, which is more than 5 % if it is a
+// tenth of all.
 func TestRosterChangeMovesLittle(t *testing.T) {
 	for i, s := range schemes {
 		for _, n := range []int{500, 5000} {
@@ -71,7 +70,7 @@ func TestRosterChangeMovesLittle(t *testing.T) {
 					t.Errorf("%s, %d: %.3f of all moved as one joined %d, want at most %.3f", s.name, n, join, size, limit)
 				}
 				if b := BalanceOf(more, "namespaces", Weights{Census: full}, all); b.Members[all[size]] == 0 {
-					t.Errorf("%s, %d: who joined %d members has nothing", s.name, n, size)
+					t.Errorf("%s, %d: the member that joined %d others has nothing", s.name, n, size)
 				}
 				had := share(BalanceOf(p, "namespaces", Weights{Census: full}, members).Members[members[0]])
 				limit = max(1/float64(size), had) + max(0.05, 0.6*share(heaviest(full)))

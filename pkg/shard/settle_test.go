@@ -8,21 +8,21 @@ import (
 	"testing"
 )
 
-// fleetOf is members, who once were, and holders, as a test moves them about.
-type fleetOf struct {
+// shardFleet has active and former members, and holders that a test moves shards between.
+type shardFleet struct {
 	ids     []ID
 	known   []string
 	active  []string
 	home    Placement
 	holders map[ID]string
 	trips   map[ID]int
-	// settles is what settle calls.
+	// settles is the function that settle calls.
 	settles func() Placement
 }
 
-func newFleetOf(t *testing.T, shards int, members []string) *fleetOf {
+func newShardFleet(t *testing.T, shards int, members []string) *shardFleet {
 	t.Helper()
-	f := &fleetOf{known: members, active: members, holders: map[ID]string{}, trips: map[ID]int{}}
+	f := &shardFleet{known: members, active: members, holders: map[ID]string{}, trips: map[ID]int{}}
 	f.settles = func() Placement { return Settle(f.ids, f.active, f.home, f.holders) }
 	for i := range shards {
 		f.ids = append(f.ids, ID{Ring: "r", Name: fmt.Sprintf("s%d", i)})
@@ -31,7 +31,7 @@ func newFleetOf(t *testing.T, shards int, members []string) *fleetOf {
 	return f
 }
 
-func (f *fleetOf) know(t *testing.T, members []string) {
+func (f *shardFleet) know(t *testing.T, members []string) {
 	t.Helper()
 	f.known = members
 	var err error
@@ -40,10 +40,10 @@ func (f *fleetOf) know(t *testing.T, members []string) {
 	}
 }
 
-func (f *fleetOf) settle() Placement { return f.settles() }
+func (f *shardFleet) settle() Placement { return f.settles() }
 
-// moves returns what is not where p wants it, sorted.
-func (f *fleetOf) moves(p Placement) []ID {
+// moves returns the shards that are not where p wants them, sorted.
+func (f *shardFleet) moves(p Placement) []ID {
 	var moves []ID
 	for _, id := range f.ids {
 		if owner, _ := p.Owner(id); owner != f.holders[id] {
@@ -53,9 +53,9 @@ func (f *fleetOf) moves(p Placement) []ID {
 	return moves
 }
 
-// carryOut moves one shard after the other, in random order, each time after having settled again,
-// and returns how many.
-func (f *fleetOf) carryOut(t *testing.T, random *rand.Rand) int {
+// carryOut moves one shard after the other, in random order, settles again before each move, and
+// returns the number of moves.
+func (f *shardFleet) carryOut(t *testing.T, random *rand.Rand) int {
 	t.Helper()
 	done := 0
 	first := f.settle()
@@ -70,7 +70,7 @@ func (f *fleetOf) carryOut(t *testing.T, random *rand.Rand) int {
 		}
 		id := moves[random.IntN(len(moves))]
 		owner, _ := p.Owner(id)
-		// Released first, and acquired after others have moved.
+		// The shard is released first, and acquired after others have moved.
 		if _, held := f.holders[id]; held && random.IntN(2) == 0 {
 			f.trips[id]++
 			delete(f.holders, id)
@@ -81,20 +81,20 @@ func (f *fleetOf) carryOut(t *testing.T, random *rand.Rand) int {
 		}
 		f.holders[id] = owner
 		if done++; done > 2*len(f.ids) {
-			t.Fatalf("%d moves and no end", done)
+			t.Fatalf("no end after %d moves", done)
 		}
 	}
 }
 
-func (f *fleetOf) without(member string) {
+func (f *shardFleet) without(member string) {
 	f.active = slices.DeleteFunc(slices.Clone(f.active), func(m string) bool { return m == member })
 }
 
-func (f *fleetOf) with(member string) {
+func (f *shardFleet) with(member string) {
 	f.active = append(slices.Clone(f.active), member)
 }
 
-func (f *fleetOf) loads() []int {
+func (f *shardFleet) loads() []int {
 	loads := map[string]int{}
 	for _, m := range f.active {
 		loads[m] = 0
@@ -113,11 +113,11 @@ func podNames(n int, random *rand.Rand) []string {
 	return names
 }
 
-// TestSettleMovesNoMoreThanItWants carries random changes out in random order.
+// TestSettleMovesNoMoreThanItWants carries out random changes in random order.
 func TestSettleMovesNoMoreThanItWants(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		f := newFleetOf(t, 1+random.IntN(40), podNames(1+random.IntN(8), random))
+		f := newShardFleet(t, 1+random.IntN(40), podNames(1+random.IntN(8), random))
 		f.carryOut(t, random)
 		for range 12 {
 			if m := f.known[random.IntN(len(f.known))]; !slices.Contains(f.active, m) {
@@ -134,14 +134,14 @@ func TestSettleMovesNoMoreThanItWants(t *testing.T) {
 			}
 			for id, holder := range f.holders {
 				if !slices.Contains(f.active, holder) {
-					t.Fatalf("seed %d: %s is left with %s, who is not there", seed, id, holder)
+					t.Fatalf("seed %d: %s is left with %s, which is away", seed, id, holder)
 				}
 			}
 		}
 	}
 }
 
-// TestRollingRestart restarts every member of fleets of three to ten, the highest first as a
+// TestRollingRestart restarts every member of fleets of three to ten, the highest first, as a
 // StatefulSet does.
 func TestRollingRestart(t *testing.T) {
 	const most = 2
@@ -155,8 +155,8 @@ func TestRollingRestart(t *testing.T) {
 			for seed := range seeds {
 				random := rand.New(rand.NewPCG(seed, 2))
 				names := podNames(size, random)
-				f := newFleetOf(t, size*perMember, names)
-				// They come one after the other, as they do when a fleet is first started.
+				f := newShardFleet(t, size*perMember, names)
+				// Members come one after the other, as when a fleet is first started.
 				for i := range names {
 					f.know(t, names[:i+1])
 					f.active = f.known
@@ -186,6 +186,6 @@ func TestRollingRestart(t *testing.T) {
 
 func TestSettleWithoutMembers(t *testing.T) {
 	if p := Settle([]ID{{Ring: "r", Name: "s"}}, nil, Placement{}, nil); p.Len() != 0 {
-		t.Errorf("%d shards were placed on nobody", p.Len())
+		t.Errorf("%d shards were placed without members", p.Len())
 	}
 }

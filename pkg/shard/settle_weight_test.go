@@ -7,16 +7,16 @@ import (
 	"testing"
 )
 
-// weighedFleet is a fleetOf whose shards have weights, and whose members carry something beside.
+// weighedFleet is a shardFleet whose shards have weights, and whose members carry other weight too.
 type weighedFleet struct {
-	*fleetOf
+	*shardFleet
 	plan   Plan
 	beside map[string]int64
 }
 
 func newWeighedFleet(t *testing.T, shards int, members []string, weight func(i int) int64) *weighedFleet {
 	t.Helper()
-	f := &weighedFleet{fleetOf: newFleetOf(t, shards, members), beside: map[string]int64{}}
+	f := &weighedFleet{shardFleet: newShardFleet(t, shards, members), beside: map[string]int64{}}
 	r := Ring{Name: "r", Scope: ScopeNamespaced}
 	for i, id := range f.ids {
 		r.Shards = append(r.Shards, Shard{ID: id, Weight: weight(i)})
@@ -31,7 +31,7 @@ func (f *weighedFleet) weightOf(id ID) int64 {
 	return f.plan.Rings[0].Shards[i].Weight
 }
 
-// loads returns what each active member has, and what it has of its home shards and beside.
+// loads returns each active member's whole load, and its load from home shards and other weight.
 func (f *weighedFleet) loads() (all, atHome map[string]int64) {
 	all, atHome = map[string]int64{}, map[string]int64{}
 	for _, m := range f.active {
@@ -46,7 +46,8 @@ func (f *weighedFleet) loads() (all, atHome map[string]int64) {
 	return all, atHome
 }
 
-// checkEven: nobody who was dealt anything has more than the mean and one shard, by weight.
+// checkEven requires that no member that was dealt a shard has more than the mean plus one shard,
+// by weight.
 func (f *weighedFleet) checkEven(t *testing.T, what string) {
 	t.Helper()
 	all, atHome := f.loads()
@@ -67,7 +68,7 @@ func (f *weighedFleet) checkEven(t *testing.T, what string) {
 	}
 }
 
-// weightsAtRandom returns one of the ways in which shards may differ.
+// weightsAtRandom returns one of several ways in which shards' weights differ.
 func weightsAtRandom(random *rand.Rand) func(int) int64 {
 	switch random.IntN(3) {
 	case 0:
@@ -75,13 +76,13 @@ func weightsAtRandom(random *rand.Rand) func(int) int64 {
 	case 1:
 		return func(int) int64 { return 1 + random.Int64N(100) }
 	default:
-		return func(int) int64 { return int64(1 / (0.001 + random.Float64())) } // some are very heavy
+		return func(int) int64 { return int64(1 / (0.001 + random.Float64())) } // Some are very heavy.
 	}
 }
 
-// TestSettleByWeight carries random changes out in random order, with random weights: the loads are
-// even, nothing moves that was not wanted when the change came, what is at home stays there, and
-// what stays where it is has room.
+// TestSettleByWeight carries out random changes in random order, with random weights. Loads must be
+// even, and no shard may move that was not to move when the change came. Shards at home must stay
+// there, and shards that stay must fit.
 func TestSettleByWeight(t *testing.T) {
 	seeds := uint64(300)
 	if testing.Short() {
@@ -108,7 +109,7 @@ func TestSettleByWeight(t *testing.T) {
 			for _, id := range f.ids {
 				owner, _ := f.home.Owner(id)
 				if slices.Contains(wanted, id) && f.holders[id] == owner && slices.Contains(f.active, owner) {
-					t.Fatalf("seed %d: %s is to leave its home", seed, id)
+					t.Fatalf("seed %d: %s would leave its home", seed, id)
 				}
 				if !slices.Contains(wanted, id) && !slices.Contains(f.active, owner) {
 					kept++
@@ -120,7 +121,7 @@ func TestSettleByWeight(t *testing.T) {
 			f.checkEven(t, fmt.Sprintf("seed %d", seed))
 			for id, holder := range f.holders {
 				if !slices.Contains(f.active, holder) {
-					t.Fatalf("seed %d: %s is left with %s, who is not there", seed, id, holder)
+					t.Fatalf("seed %d: %s is left with %s, which is away", seed, id, holder)
 				}
 			}
 		}
@@ -131,7 +132,7 @@ func TestSettleByWeight(t *testing.T) {
 	}
 }
 
-// TestSettleByWeightInAnyOrder: members that read the same in another order come to the same.
+// TestSettleByWeightInAnyOrder checks that members that read in different orders compute the same.
 func TestSettleByWeightInAnyOrder(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 5))
 	f := newWeighedFleet(t, 40, podNames(5, random), weightsAtRandom(random))
@@ -148,7 +149,7 @@ func TestSettleByWeightInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestRollingRestartByWeight: away and back, and no further.
+// In a rolling restart each shard moves away and back, and nowhere else.
 func TestRollingRestartByWeight(t *testing.T) {
 	for seed := range uint64(40) {
 		random := rand.New(rand.NewPCG(seed, 4))
@@ -169,7 +170,7 @@ func TestRollingRestartByWeight(t *testing.T) {
 	}
 }
 
-// heavyMember is a plan in which a has one range, and b, c and d have five each.
+// heavyMember returns a plan in which a has one range, and b, c and d have five each.
 func heavyMember(weigh bool) Plan {
 	namespaces := Ring{Name: "namespaces", Scope: ScopeNamespaced}
 	for i := range 16 {
@@ -183,8 +184,8 @@ func heavyMember(weigh bool) Plan {
 	return Plan{Rings: []Ring{namespaces}}
 }
 
-// TestMemberWithHeavyGroupsGetsNoRanges: while d is away, a has more than b and c can come to have
-// with all of its ranges. By count it would get them all.
+// TestMemberWithHeavyGroupsGetsNoRanges checks that while d is away, its ranges go to b and c: a
+// stays heavier than these even with all of them. By count, a would get them all.
 func TestMemberWithHeavyGroupsGetsNoRanges(t *testing.T) {
 	for weigh, want := range map[bool]int{true: 1, false: 6} {
 		plan := heavyMember(weigh)
@@ -201,8 +202,8 @@ func TestMemberWithHeavyGroupsGetsNoRanges(t *testing.T) {
 	}
 }
 
-// TestWeigher: a shard without a weight counts as the mean of the others, where half of them have
-// one.
+// TestWeigher checks that a shard without a weight counts as the mean of the others, if half of
+// them have one.
 func TestWeigher(t *testing.T) {
 	for _, test := range []struct{ weights, want []int64 }{
 		{[]int64{4, 6}, []int64{4, 6}},

@@ -38,8 +38,8 @@ func TestIDText(t *testing.T) {
 	}
 }
 
-// TestLeaseNamesAreUnique holds the rule about hyphens against what it is for:
-// of two valid IDs, whatever the fleet, ring-shard tells which is which.
+// TestLeaseNamesAreUnique checks the purpose of the rule about hyphens: in any fleet, ring-shard
+// names at most one of two valid IDs.
 func TestLeaseNamesAreUnique(t *testing.T) {
 	parts := []string{"a", "b", "a-b", "b-a", "a-b-a", "member", "plan", "member-a", "plan-a"}
 	leases := map[string]ID{}
@@ -113,7 +113,7 @@ func TestShardJSON(t *testing.T) {
 		s := Shard{ID: ID{"kept", "kept"}}
 		checkError(t, json.Unmarshal([]byte(in), &s), words...)
 		if s.Ring != "kept" {
-			t.Errorf("%s: overwrote the shard in spite of its error", in)
+			t.Errorf("%s: overwrote the shard despite its error", in)
 		}
 	}
 }

@@ -14,13 +14,13 @@ import (
 )
 
 var (
-	rewrite    = flag.Bool("rewrite", false, "rewrite the golden files in testdata; review the difference")
-	seedFlag   = flag.Uint64("seed", 0, "seed of the property tests; 0 takes a new one each time")
-	exhaustive = flag.Bool("exhaustive", false, "try every case where a test otherwise samples by its seed")
+	rewrite    = flag.Bool("rewrite", false, "rewrite the golden files in testdata; review the diff")
+	seedFlag   = flag.Uint64("seed", 0, "seed of the property tests; 0 means a new one each time")
+	exhaustive = flag.Bool("exhaustive", false, "try every case in tests that otherwise sample")
 )
 
-// newRand returns a source of random numbers and logs its seed, which go test
-// prints with the failure.
+// newRand returns a source of random numbers and logs its seed, which go test prints with a
+// failure.
 func newRand(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := *seedFlag
@@ -31,7 +31,7 @@ func newRand(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// checkGolden compares got with a file in testdata, or writes it on -rewrite.
+// checkGolden compares got with a file in testdata, or writes it with -rewrite.
 func checkGolden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -50,7 +50,7 @@ func checkGolden(t *testing.T, name, got string) {
 	}
 }
 
-// checkError fails unless err has all of the words, or is nil if there are none.
+// checkError fails unless err contains all of the words, or is nil if there are none.
 func checkError(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if len(words) == 0 {
@@ -78,7 +78,7 @@ func testIDs(n int) []ID {
 	return ids
 }
 
-// testMembers returns n names as a Deployment's pods have them.
+// testMembers returns n names like those of a Deployment's pods.
 func testMembers(r *rand.Rand, n int) []string {
 	const letters = "bcdfghjklmnpqrstvwxz2456789"
 	seen, members := map[string]bool{}, make([]string, 0, n)
@@ -95,7 +95,7 @@ func testMembers(r *rand.Rand, n int) []string {
 	return members
 }
 
-// statefulMembers returns n names as a StatefulSet's pods have them.
+// statefulMembers returns n names like those of a StatefulSet's pods.
 func statefulMembers(n int) []string {
 	members := make([]string, 0, n)
 	for i := range n {
@@ -110,7 +110,7 @@ func shuffled[T any](r *rand.Rand, in []T) []T {
 	return out
 }
 
-// TestImports keeps the package usable by someone else's controller, and pure.
+// TestImports keeps the package pure, and usable in other people's controllers.
 func TestImports(t *testing.T) {
 	allowed := []string{"k8s.io/apimachinery/", "github.com/buraksezer/consistent", "github.com/cespare/xxhash/v2", "github.com/flotilla-kube/flotilla/internal/faults"}
 	forbidden := map[string]string{

@@ -6,29 +6,28 @@ import (
 	"testing"
 )
 
-// growth bounds what the planner does while a fleet grows from nothing to 5,000
-// namespaces, one after the other: the weight it moves and cuts in all, as
-// multiples of the final weight, and the plan generations.
+// growth bounds what the planner does while a fleet grows from nothing to 5,000 namespaces, one
+// after the other. The bounds are the weight that it moves and cuts in all, as multiples of the
+// final weight, and the plan generations.
 //
-// Names that differ at their end arrive by the hundred at one spot of the
-// keyspace, so one member gets the whole of each hundred, and gives it up again
-// piece by piece: about once its weight moves, however well it is planned.
-// Cutting costs the whole of a shard for a part of it, a shard is about a
-// quarter of a member, and a piece is a twelfth, as the trigger is: some three
-// or four times what is moved. A member gets 8 % too much whenever the ring
-// grows by 8 %/members or more at one spot: that is 12.5*members*ln(final/first)
-// generations, 290 for 5 members from 50 namespaces on; half of them are saved
-// as a giver is brought below the mean. Measured are at most 1.5 times the
-// final weight moved, 5.2 times cut, and 94, 184 and 251 generations with 3, 5
-// and 8 members. Names spread evenly need 20. Meanwhile the heaviest member has
-// up to 1.26 times what is possible, for one round.
+// Names that differ at their end arrive by the hundred at one spot of the keyspace. One member gets
+// the whole of each hundred and gives it up again piece by piece, so its weight moves about once,
+// however well it is planned. A cut costs the whole shard for a part of it: a shard is about a
+// quarter of a member, and a piece is a twelfth, like the trigger. So about three or four times as
+// much is cut as moved. A member gets 8 % too much whenever the ring grows by 8 %/members or more
+// at one spot. That makes 12.5*members*ln(final/first) generations, 290 for 5 members from 50
+// namespaces on; bringing a giver below the mean saves half of them.
+//
+// Measured are at most 1.5 times the final weight moved, 5.2 times cut, and 94, 184 and 251
+// generations with 3, 5 and 8 members. Names spread evenly need 20. The heaviest member has up to
+// 1.26 times the possible minimum, for one round.
 var growth = []struct {
 	members, generations int
 	moved, cut           float64
 }{{3, 150, 2, 6}, {5, 200, 2, 6}, {8, 280, 2, 6}}
 
-// TestStabilityInGrowth asks the planner after each namespace up to 500, and
-// after every tenth from then on, each time with a census as of then.
+// TestStabilityInGrowth runs the planner after each namespace up to 500, and after every tenth from
+// then on, each time with a current census.
 func TestStabilityInGrowth(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out: thousands of plans for each way to name namespaces")
@@ -65,7 +64,7 @@ func TestStabilityInGrowth(t *testing.T) {
 				t.Errorf("%s, %d members: %s, want at most %+v", s.name, limit.members, done.per(total), limit)
 			}
 			if worst > 1.35 {
-				t.Errorf("%s, %d members: the heaviest had %.2f of what is possible, want at most 1.35", s.name, limit.members, worst)
+				t.Errorf("%s, %d members: the heaviest had %.2f of the possible minimum, want at most 1.35", s.name, limit.members, worst)
 			}
 		}
 	}

@@ -9,48 +9,47 @@ import (
 	"testing"
 )
 
-// crew is members that come and go, and a ring of groups that they hold.
-type crew struct {
+// groupFleet has members that come and go, and a ring of groups that they hold.
+type groupFleet struct {
 	t       *testing.T
 	random  *rand.Rand
 	plan    Plan
 	known   []string
-	newest  []string // those that are there
+	newest  []string // The members that are there.
 	holders map[ID]string
 	moves   map[ID]int
 }
 
-func newCrew(t *testing.T, random *rand.Rand, groups ...string) *crew {
-	return &crew{t: t, random: random, plan: groupsPlan(groups...), holders: map[ID]string{}, moves: map[ID]int{}}
+func newGroupFleet(t *testing.T, random *rand.Rand, groups ...string) *groupFleet {
+	return &groupFleet{t: t, random: random, plan: groupsPlan(groups...), holders: map[ID]string{}, moves: map[ID]int{}}
 }
 
-func (c *crew) ring() Ring { return c.plan.Rings[0] }
+func (c *groupFleet) ring() Ring { return c.plan.Rings[0] }
 
-func (c *crew) comes(name string) {
+func (c *groupFleet) comes(name string) {
 	c.newest = append([]string{name}, c.newest...)
 	c.known = sortedUnique(append(c.known, name), strings.Compare)
 }
 
-func (c *crew) goes(name string) {
+func (c *groupFleet) goes(name string) {
 	c.newest = slices.DeleteFunc(slices.Clone(c.newest), func(m string) bool { return m == name })
 }
 
-// homes returns where the groups belong.
-func (c *crew) homes() Placement {
+func (c *groupFleet) homes() Placement {
 	homes, err := c.plan.HomesOf("cluster", c.known)
 	checkError(c.t, err)
 	return homes
 }
 
-func (c *crew) settle(homes Placement) Placement {
+func (c *groupFleet) settle(homes Placement) Placement {
 	members := slices.Clone(c.newest)
 	c.random.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
 	return c.plan.SettleRing("cluster", members, homes, c.holders, c.newest, nil)
 }
 
-// carryOut moves one group after the other, in random order, and sees that the placement stays the
-// same meanwhile. What leaves a member is held by nobody for a while.
-func (c *crew) carryOut() {
+// carryOut moves one group after the other, in random order, and requires that the placement does
+// not change meanwhile. A group that leaves a member has no holder for a while.
+func (c *groupFleet) carryOut() {
 	c.t.Helper()
 	homes := c.homes()
 	want := c.settle(homes)
@@ -79,12 +78,12 @@ func (c *crew) carryOut() {
 	}
 }
 
-func (c *crew) bound() []ID {
+func (c *groupFleet) bound() []ID {
 	return slices.DeleteFunc(c.ring().IDs(), func(id ID) bool { return !c.ring().Stays(id) })
 }
 
-// TestBoundGroupsStay has members come and go at random: groups that are bound to each other leave
-// a member only when it goes, or for a pin, and stay together.
+// TestBoundGroupsStay has members come and go at random. Groups that are bound to each other must
+// stay together, and leave a member only if it leaves, or for a pin.
 func TestBoundGroupsStay(t *testing.T) {
 	seeds := uint64(150)
 	if testing.Short() {
@@ -92,7 +91,7 @@ func TestBoundGroupsStay(t *testing.T) {
 	}
 	for seed := range seeds {
 		random := rand.New(rand.NewPCG(seed, 3))
-		c := newCrew(t, random, "nodes", "volumes:nodes", "garbage:nodes", "policy", "certificates")
+		c := newGroupFleet(t, random, "nodes", "volumes:nodes", "garbage:nodes", "policy", "certificates")
 		if len(c.bound()) != 3 {
 			t.Fatalf("%v are bound, want nodes, volumes and garbage", c.bound())
 		}
@@ -102,7 +101,7 @@ func TestBoundGroupsStay(t *testing.T) {
 			name := fmt.Sprintf("flotilla-%d", random.IntN(6))
 			there := slices.Contains(c.newest, name)
 			switch n := random.IntN(8); {
-			case n == 0: // an operator pins a group, or takes that back
+			case n == 0: // An operator pins a group, or removes the pin.
 				i := random.IntN(3)
 				plan := c.plan
 				plan.Rings = slices.Clone(plan.Rings)
@@ -123,24 +122,24 @@ func TestBoundGroupsStay(t *testing.T) {
 				anchor := c.ring().Shards[0]
 				forPin := now == s.Pin || now == anchor.Pin
 				if was := before[id]; was != "" && was != now && slices.Contains(c.newest, was) && !forPin {
-					t.Fatalf("seed %d: %s went from %s to %s, and %s is there", seed, id, was, now, was)
+					t.Fatalf("seed %d: %s went from %s to %s, although %s is there", seed, id, was, now, was)
 				}
 				if slices.Contains(c.newest, s.Pin) && now != s.Pin {
-					t.Fatalf("seed %d: %s is on %s, and pinned to %s, which is there", seed, id, now, s.Pin)
+					t.Fatalf("seed %d: %s is on %s, but pinned to %s, which is there", seed, id, now, s.Pin)
 				}
 				if !pinned && !wasPinned && now != c.holders[anchor.ID] {
-					t.Fatalf("seed %d: %s is on %s, and %s on %s", seed, id, now, anchor.ID, c.holders[anchor.ID])
+					t.Fatalf("seed %d: %s is on %s, but %s on %s", seed, id, now, anchor.ID, c.holders[anchor.ID])
 				}
 			}
 		}
 	}
 }
 
-// TestBoundGroupsInARollingRestart restarts every member, the highest first as a StatefulSet does.
+// TestBoundGroupsInARollingRestart restarts every member, the highest first, as a StatefulSet does.
 func TestBoundGroupsInARollingRestart(t *testing.T) {
 	for _, size := range []int{2, 3, 5, 10} {
 		for seed := range uint64(15) {
-			c := newCrew(t, rand.New(rand.NewPCG(seed, 4)), "nodes", "volumes:nodes", "garbage:nodes", "policy", "certificates")
+			c := newGroupFleet(t, rand.New(rand.NewPCG(seed, 4)), "nodes", "volumes:nodes", "garbage:nodes", "policy", "certificates")
 			for _, i := range c.random.Perm(size) {
 				c.comes(fmt.Sprintf("flotilla-%d", i))
 				c.carryOut()
@@ -165,11 +164,11 @@ func TestBoundGroupsInARollingRestart(t *testing.T) {
 	}
 }
 
-// TestSettleRingWithoutBoundGroups is Settle.
+// Without bound groups, SettleRing equals Settle.
 func TestSettleRingWithoutBoundGroups(t *testing.T) {
 	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 5))
-		c := newCrew(t, random, "a", "b", "c", "d", "e", "f")
+		c := newGroupFleet(t, random, "a", "b", "c", "d", "e", "f")
 		for i := range 5 {
 			c.comes(fmt.Sprintf("flotilla-%d", i))
 		}
@@ -183,6 +182,6 @@ func TestSettleRingWithoutBoundGroups(t *testing.T) {
 		}
 	}
 	if p := groupsPlan("nodes", "volumes:nodes").SettleRing("cluster", nil, Placement{}, nil, nil, nil); p.Len() != 0 {
-		t.Errorf("%d groups were placed on nobody", p.Len())
+		t.Errorf("%d groups were placed without members", p.Len())
 	}
 }

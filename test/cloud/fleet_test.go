@@ -9,11 +9,10 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// services is how many Services the tests have.
 const services = 60
 
 // begun returns a condition: some of the Services have an address, and the others do not yet.
-func (w *World) begun(names []Name, part int) harness.Condition {
+func (w *Cluster) begun(names []Name, part int) harness.Condition {
 	return func(ctx context.Context) error {
 		count, err := w.CountAddressed(ctx, names)
 		if err == nil && count < part {
@@ -23,11 +22,11 @@ func (w *World) begun(names []Name, part int) harness.Condition {
 	}
 }
 
-// TestAMemberIsKilled kills one member of three while they make load balancers, and has another one
-// leave while they delete them.
+// TestAMemberIsKilled kills one member of three while they create load balancers. Another member
+// leaves while they delete them.
 func TestAMemberIsKilled(t *testing.T) {
 	t.Parallel()
-	w, ctx := world(t), t.Context()
+	w, ctx := newCluster(t), t.Context()
 	members := w.fleet(t, 3, "--use-service-account-credentials")
 	harness.Eventually(t, harness.Patience, "the nodes are initialized", w.NodesInitialized)
 
@@ -50,7 +49,7 @@ func TestAMemberIsKilled(t *testing.T) {
 	must(t, w.DeleteServices(ctx, names[services/2:]))
 	harness.Eventually(t, harness.Patience, "all Services are gone", w.Gone(names))
 	if left := w.Sky.LoadBalancers(); len(left) > 0 {
-		t.Errorf("%d load balancers are left", len(left))
+		t.Errorf("%d load balancers remain", len(left))
 	}
 	w.judge(t)
 }
@@ -59,7 +58,7 @@ func TestAMemberIsKilled(t *testing.T) {
 // fleet.
 func TestBesideAStockLeader(t *testing.T) {
 	t.Parallel()
-	w, ctx := world(t), t.Context()
+	w, ctx := newCluster(t), t.Context()
 	stock := w.start(t, Spec{Name: "stock-0", Kind: provider.Stock})
 	harness.Eventually(t, harness.Patience, "the nodes are initialized", w.NodesInitialized)
 	first := w.member(t, "member-0")
@@ -110,11 +109,11 @@ func TestBesideAStockLeader(t *testing.T) {
 	w.judge(t)
 }
 
-// TestTwoFleetsAreConvicted plants two owners: two fleets without a leader lock. If the judge finds
-// nothing, it would find nothing in the other tests either.
+// TestTwoFleetsAreConvicted plants two owners: two fleets without a leader lock. If the judge
+// missed this, its silence in the other tests would mean nothing.
 func TestTwoFleetsAreConvicted(t *testing.T) {
 	t.Parallel()
-	w, ctx := world(t), t.Context()
+	w, ctx := newCluster(t), t.Context()
 	for _, name := range []string{"one", "two"} {
 		m := w.member(t, name, "--fleet-name="+name, "--leader-lock=none")
 		harness.Eventually(t, harness.Patience, m.Name()+" is ready", m.Ready)
@@ -126,6 +125,6 @@ func TestTwoFleetsAreConvicted(t *testing.T) {
 	found, err := w.Judge(ctx)
 	must(t, err)
 	if len(found) == 0 {
-		t.Error("two fleets have worked on the same Services, and the judge has found nothing")
+		t.Error("two fleets worked on the same Services, and the judge found nothing")
 	}
 }

@@ -18,17 +18,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// timings are quick, and those that a busy machine still keeps.
+// timings are short, but long enough for a busy machine.
 var timings = []string{
 	"--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s",
 	"--leader-elect-retry-period=1s",
 }
 
-// world returns a cluster of two nodes in a cloud of its own.
-func world(t *testing.T) *World {
+// newCluster returns a cluster of two nodes in a cloud of its own.
+func newCluster(t *testing.T) *Cluster {
 	t.Helper()
 	plane := harness.StartPlane(t, controlplane.Options{})
-	w, err := NewWorld(
+	w, err := NewCluster(
 		plane,
 		sky.Options{ReadLatency: 10 * time.Millisecond, WriteLatency: 100 * time.Millisecond},
 	)
@@ -47,8 +47,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// start starts a manager that must end well at the end of the test, unless it has been killed.
-func (w *World) start(t *testing.T, spec Spec) *harness.Manager {
+// start starts a manager that must exit cleanly at the end of the test, unless it has been killed.
+func (w *Cluster) start(t *testing.T, spec Spec) *harness.Manager {
 	t.Helper()
 	spec.Flags = append(append([]string{"-v=2"}, timings...), spec.Flags...)
 	m, err := w.Start(spec)
@@ -80,8 +80,8 @@ func keepLog(t *testing.T, m *harness.Manager) {
 	}
 }
 
-// fleet starts members at once and waits until each is ready.
-func (w *World) fleet(t *testing.T, count int, flags ...string) []*harness.Manager {
+// fleet starts all members at once and waits until each is ready.
+func (w *Cluster) fleet(t *testing.T, count int, flags ...string) []*harness.Manager {
 	t.Helper()
 	var members []*harness.Manager
 	for i := range count {
@@ -93,7 +93,7 @@ func (w *World) fleet(t *testing.T, count int, flags ...string) []*harness.Manag
 	return members
 }
 
-func (w *World) member(t *testing.T, name string, flags ...string) *harness.Manager {
+func (w *Cluster) member(t *testing.T, name string, flags ...string) *harness.Manager {
 	t.Helper()
 	return w.start(
 		t,
@@ -101,8 +101,8 @@ func (w *World) member(t *testing.T, name string, flags ...string) *harness.Mana
 	)
 }
 
-// judge fails the test for all that the judge finds.
-func (w *World) judge(t *testing.T) {
+// judge fails the test for everything that the judge finds.
+func (w *Cluster) judge(t *testing.T) {
 	t.Helper()
 	found, err := w.Judge(t.Context())
 	must(t, err)
@@ -112,7 +112,7 @@ func (w *World) judge(t *testing.T) {
 }
 
 // callers returns how many calls each client has made.
-func (w *World) callers() map[string]int {
+func (w *Cluster) callers() map[string]int {
 	counts := map[string]int{}
 	for _, c := range w.Sky.Calls() {
 		counts[c.Client]++

@@ -23,9 +23,9 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// nap is the sleep of a member in this process, as it takes it for one: no time passes for it, and
-// the API server cannot be reached. A process that is really suspended would leave to chance
-// whether it sends a request before it ends, when it wakes up.
+// nap simulates the suspension of a member within this process: its clock stands still and it
+// cannot reach the API server. If a real process were suspended, it would depend on chance whether
+// it sends a request after it wakes up and before it ends.
 type nap struct {
 	election.Clock
 
@@ -73,11 +73,11 @@ func (t napTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(req)
 }
 
-// TestASuspendedMemberIsFenced suspends a member between the two requests by which it makes a load
-// balancer: it has found none. Another member then makes it. With the fence in the provider's
-// transport the first member makes no second one when it wakes up; without the fence, the judge
-// convicts it. The provider's requests outlive the context of their call, so nothing else stops
-// them, and the process is not ended.
+// TestASuspendedMemberIsFenced suspends a member that has looked for a load balancer, found none,
+// and is about to create one. Another member then creates it. With the fence in the provider's
+// transport the first member creates no second one when it wakes up. Without the fence, the judge
+// convicts it. Nothing else stops the member: the provider's requests outlive the context of their
+// call, and the process does not end.
 func TestASuspendedMemberIsFenced(t *testing.T) {
 	t.Parallel()
 	for _, fenced := range []bool{true, false} {
@@ -85,11 +85,11 @@ func TestASuspendedMemberIsFenced(t *testing.T) {
 			t.Parallel()
 			found := suspend(t, fenced)
 			if fenced && len(found) > 0 {
-				t.Errorf("the judge has found %q", found)
+				t.Errorf("the judge found %q", found)
 			}
 			if !fenced && (len(found) == 0 || !strings.Contains(found[0], "duplicate")) {
 				t.Errorf(
-					"the judge has found %q, not the second load balancer of a member without a "+
+					"the judge found %q, not the second load balancer of a member without a "+
 						"fence",
 					found,
 				)
@@ -98,9 +98,9 @@ func TestASuspendedMemberIsFenced(t *testing.T) {
 	}
 }
 
-// suspend returns what the judge finds.
+// suspend returns the judge's findings.
 func suspend(t *testing.T, fenced bool) []string {
-	w, ctx := world(t), t.Context()
+	w, ctx := newCluster(t), t.Context()
 	sleeper := &nap{Clock: election.NewClock()}
 	ended := w.runHere(t, "sleeper", sleeper, provider.Config{Fenced: fenced, Careless: true})
 	harness.Eventually(t, harness.Patience, "the nodes are initialized", w.NodesInitialized)
@@ -128,10 +128,10 @@ func suspend(t *testing.T, fenced bool) []string {
 	select {
 	case err := <-ended:
 		if err == nil {
-			t.Error("the member that was suspended has not noticed")
+			t.Error("the suspended member has not noticed")
 		}
 	case <-time.After(harness.Patience):
-		t.Fatal("the member that was suspended goes on")
+		t.Fatal("the suspended member goes on")
 	}
 	must(t, w.Serve(ctx, service))
 	must(t, w.Answered(ctx, service))
@@ -140,8 +140,9 @@ func suspend(t *testing.T, fenced bool) []string {
 	return found
 }
 
-// runHere runs a member in this process until the end of the test, and returns what Run does.
-func (w *World) runHere(t *testing.T, name string, sleeper *nap, c provider.Config) <-chan error {
+// runHere runs a member in this process until the end of the test. The channel delivers what Run
+// returns.
+func (w *Cluster) runHere(t *testing.T, name string, sleeper *nap, c provider.Config) <-chan error {
 	t.Helper()
 	completed := w.configHere(t, Spec{Name: name, Config: c})
 	completed.Kubeconfig.Wrap(sleeper.wrap)
@@ -173,8 +174,8 @@ func (w *World) runHere(t *testing.T, name string, sleeper *nap, c provider.Conf
 	return result
 }
 
-// configHere returns upstream's configuration by the same flags that processes get.
-func (w *World) configHere(t *testing.T, spec Spec) *config.CompletedConfig {
+// configHere returns upstream's configuration from the same flags that processes get.
+func (w *Cluster) configHere(t *testing.T, spec Spec) *config.CompletedConfig {
 	t.Helper()
 	file, err := w.CloudConfig(spec)
 	must(t, err)

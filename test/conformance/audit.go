@@ -10,8 +10,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 )
 
-// judge asks the audit log of a run whether the fleet kept its promises. Members are killed, and
-// servers are not: so nothing may be late, in flight or undecided.
+// judge checks in a run's audit log that the fleet kept its promises. Members are killed, but
+// servers are not, so no write may be late, in flight or undecided.
 func (s *system) judge() error {
 	file, err := os.Open(s.plane.AuditLog())
 	if err != nil {

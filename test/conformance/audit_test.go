@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestJudge has a log of a fleet that did nothing, which proves nothing, and one in which somebody
-// writes who holds nothing.
+// TestJudge judges the log of a fleet that did nothing, which proves nothing, and one with a write
+// from a process that holds nothing.
 func TestJudge(t *testing.T) {
 	const began = `{"kind":"Event","apiVersion":"audit.k8s.io/v1","stage":"ResponseComplete","verb":"create","userAgent":"flotilla/v1","responseStatus":{"code":201},` +
 		`"objectRef":{"apiGroup":"coordination.k8s.io","resource":"leases","namespace":"kube-system","name":"flotilla-cluster-nodes"},` +

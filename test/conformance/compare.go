@@ -14,7 +14,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/conformance/verdict"
 )
 
-// compare runs the list with both systems, or with the fleet only, as often as is asked for.
+// compare runs the list with both systems, or with the fleet only, as often as requested.
 func compare(ctx context.Context, o options) error {
 	list, err := o.readList()
 	if err != nil {
@@ -107,7 +107,6 @@ func runOn(ctx context.Context, o options, name string, list []string) (_ verdic
 	return r, nil
 }
 
-// write writes a file of the output folder.
 func (o options) write(name string, content func(io.Writer) error) error {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err

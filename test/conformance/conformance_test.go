@@ -37,8 +37,8 @@ func TestParseFlags(t *testing.T) {
 	}
 }
 
-// The lists of the repository: what the short one names is in the long one, and nothing flaky is in
-// either.
+// TestListsOfTheRepository checks that every spec of the short list is in the long one, and that
+// neither has a flaky one.
 func TestListsOfTheRepository(t *testing.T) {
 	kept, short := readList(t, "specs.txt"), readList(t, "short.txt")
 	for _, text := range short {
@@ -55,7 +55,7 @@ func TestListsOfTheRepository(t *testing.T) {
 			t.Errorf("%q is in specs.txt and in flaky.txt", text)
 		}
 	}
-	// In no order of their own: a diff of a new generation must show what came and went.
+	// The lists are sorted so that the diff of a new generation shows which specs came and went.
 	if !slices.IsSorted(kept) {
 		t.Error("specs.txt is not sorted")
 	}
@@ -128,10 +128,10 @@ func TestSchedule(t *testing.T) {
 	}
 	first := deal(1)
 	if !slices.Equal(first, deal(1)) {
-		t.Error("the same seed deals another schedule")
+		t.Error("the same seed gives another schedule")
 	}
 	if slices.Equal(first, deal(2)) {
-		t.Error("another seed deals the same schedule")
+		t.Error("another seed gives the same schedule")
 	}
 	victims, rolls := map[int]bool{}, 0
 	for _, d := range first {
@@ -148,9 +148,9 @@ func TestSchedule(t *testing.T) {
 		}
 	}
 	if len(victims) != 3 || rolls != 25 {
-		t.Errorf("%d members are ever killed and %d of 100 steps roll, want 3 and 25", len(victims), rolls)
+		t.Errorf("%d members were killed and %d of 100 steps roll, want 3 and 25", len(victims), rolls)
 	}
 	if got := (disturbance{victim: 1, away: 2500 * time.Millisecond}).String(); got != "kill flotilla-1, away for 2.5 s" {
-		t.Errorf("said as %q", got)
+		t.Errorf("printed as %q", got)
 	}
 }

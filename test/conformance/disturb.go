@@ -10,20 +10,20 @@ import (
 	"github.com/flotilla-kube/flotilla/test/conformance/verdict"
 )
 
-// runDisturbed runs the list while members are killed and restarted, one at a time. What did not
-// pass is tried again, alone, once the fleet is whole and left in peace.
+// runDisturbed runs the list while members are killed and restarted, one at a time. It tries again
+// what did not pass, alone, once the fleet is whole and left alone.
 func (s *system) runDisturbed(ctx context.Context, list []string) (verdict.Run, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// Of its own: the step under way is ended in good order when the suite ends.
+	// The context is separate so that the current step can finish when the suite ends.
 	disturbing, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan error, 1)
 	go func() {
 		err := s.disturb(disturbing, ctx)
 		if err != nil {
-			// A fleet that does not become whole fails everything: it is not worth waiting for
-			// every spec to say so.
+			// If the fleet does not become whole, every spec fails. Do not wait for all of them to
+			// do so.
 			cancel(err)
 		}
 		done <- err
@@ -40,8 +40,8 @@ func (s *system) runDisturbed(ctx context.Context, list []string) (verdict.Run, 
 	return s.tryAgain(ctx, r, list)
 }
 
-// disturb carries out the schedule until ctx ends; a step that has begun is finished within whole's
-// context.
+// disturb carries out the schedule until ctx ends. A step that has begun is finished within the
+// context whole.
 func (s *system) disturb(ctx, whole context.Context) error {
 	began := time.Now()
 	say := func(format string, args ...any) {
@@ -55,7 +55,7 @@ func (s *system) disturb(ctx, whole context.Context) error {
 		if !command.Pause(ctx, d.after) {
 			return nil
 		}
-		// Never more than one member away: the next step begins when the fleet is whole.
+		// The next step begins when the fleet is whole, so at most one member is away at a time.
 		say("%s", d)
 		step := s.kill
 		if d.roll {
@@ -87,7 +87,7 @@ func (s *system) kill(ctx context.Context, d disturbance) error {
 	if err := m.kill(); err != nil {
 		return err
 	}
-	// Started again in any case, so that whoever tries specs again finds a whole fleet.
+	// Start the member in any case, so that specs that are tried again find a whole fleet.
 	command.Pause(ctx, d.away)
 	if err := m.start(); err != nil {
 		return err

@@ -15,8 +15,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/conformance/verdict"
 )
 
-// generate tries the candidates with stock, and writes those that always pass to specs.txt, those
-// that pass at first and not always to flaky.txt.
+// generate tries the candidates with stock. It writes those that always pass to specs.txt, and
+// those that pass only sometimes to flaky.txt.
 func generate(ctx context.Context, o options) error {
 	binary, err := filepath.Abs(filepath.Join(o.binDir, suiteName))
 	if err != nil {
@@ -55,8 +55,8 @@ func generate(ctx context.Context, o options) error {
 	)
 }
 
-// sift returns the specs that passed. Those that passed in an earlier run and not in this one it
-// adds to flaky, with the reason.
+// sift returns the specs that passed. It adds to flaky, with the reason, those that passed in an
+// earlier run but not in this one.
 func sift(texts []string, results verdict.Results, earlier int, flaky map[string]string) []string {
 	return keep(texts, func(text string) bool {
 		outcome, ran := results[text]
@@ -86,7 +86,7 @@ func keep(texts []string, wanted func(string) bool) []string {
 
 var versionNumber = regexp.MustCompile(`v\d+\.\d+\.\d+[-+.\w]*`)
 
-// gitVersion finds the version in what e2e.test --version prints.
+// gitVersion finds the version in the output of e2e.test --version.
 func gitVersion(output string) string {
 	if v := versionNumber.FindString(output); v != "" {
 		return v

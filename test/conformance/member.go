@@ -8,8 +8,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// member is one member of the fleet: a process that may be ended and started again. Its methods may
-// be called from any goroutine, those that start or end it from one at a time.
+// member is one member of the fleet: a process that can be ended and started again. Its methods may
+// be called from any goroutine, but those that start or end it from only one at a time.
 type member struct {
 	plane *controlplane.ControlPlane
 	spec  harness.Spec
@@ -41,7 +41,7 @@ func (m *member) start() error {
 	return nil
 }
 
-// leaving notes that the process may end, and returns it.
+// leaving records that the process is about to end, and returns it.
 func (m *member) leaving() *harness.Manager {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -49,13 +49,13 @@ func (m *member) leaving() *harness.Manager {
 	return m.process
 }
 
-// kill ends the member without a warning.
+// kill ends the member without warning.
 func (m *member) kill() error { return m.leaving().Kill() }
 
-// leave ends the member in good order, which must be with status 0.
+// leave shuts the member down in good order; it must exit with status 0.
 func (m *member) leave(ctx context.Context) error { return m.leaving().Leave(ctx) }
 
-// alive returns an error if the process has ended by itself.
+// alive returns an error if the process ended on its own.
 func (m *member) alive() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

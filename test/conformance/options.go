@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// options are the command's flags.
 type options struct {
 	generate, short, disturb bool
 
@@ -22,7 +21,7 @@ type options struct {
 	once                   bool
 }
 
-// parseFlags returns the options, or an error that names the flag at fault. Usage goes to out.
+// parseFlags returns the options, or an error that names the flag at fault. It prints usage to out.
 func parseFlags(args []string, out io.Writer) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("conformance", flag.ContinueOnError)
@@ -32,14 +31,14 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	flags.BoolVar(&o.disturb, "disturb", false, "run the list with the fleet only, while members are killed and restarted")
 	flags.StringVar(&o.list, "list", "", "the list of specs to run (default: specs.txt or short.txt of -dir)")
 	flags.StringVar(&o.dir, "dir", "test/conformance", "the folder of the lists")
-	flags.StringVar(&o.out, "out", "_output/conformance", "the folder for reports and logs; what a run wrote is replaced by the next")
+	flags.StringVar(&o.out, "out", "_output/conformance", "the folder for reports and logs; each run replaces the files of the last")
 	flags.StringVar(&o.binDir, "bin", "bin", "the folder of the binaries")
-	flags.StringVar(&o.only, "only", "", "an expression: run only the specs of the list that match")
-	flags.IntVar(&o.runs, "runs", 0, "how often everything is done (default: 1, for -generate 2)")
-	flags.IntVar(&o.procs, "procs", 5, "how many specs run at a time; most of their time they wait")
+	flags.StringVar(&o.only, "only", "", "run only the specs of the list that match this regular expression")
+	flags.IntVar(&o.runs, "runs", 0, "how many times to run everything (default: 1, for -generate 2)")
+	flags.IntVar(&o.procs, "procs", 5, "how many specs run at a time; they wait most of their time")
 	flags.IntVar(&o.members, "members", 3, "members of the fleet")
 	flags.IntVar(&o.nodes, "nodes", 4, "simulated nodes")
-	flags.Int64Var(&o.seed, "seed", 1, "the order of the specs, and the schedule of -disturb")
+	flags.Int64Var(&o.seed, "seed", 1, "the seed for the order of the specs and the schedule of -disturb")
 	flags.DurationVar(&o.timeout, "timeout", 2*time.Hour, "how long one run of the suite may take")
 	flags.BoolVar(&o.once, "once", false, "do not try again what failed")
 	if err := flags.Parse(args); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
-// prepare makes what upstream's specs take for granted in a cluster.
+// prepare creates what upstream's specs take for granted in a cluster.
 func prepare(ctx context.Context, plane *controlplane.ControlPlane) error {
 	client, err := kubernetes.NewForConfig(plane.AdminConfig())
 	if err != nil {
@@ -24,7 +24,7 @@ func prepare(ctx context.Context, plane *controlplane.ControlPlane) error {
 }
 
 // makeDefaultClass makes a default storage class, whose volumes the controller manager itself
-// provisions: folders below /tmp/hostpath_pv, which go with the volumes.
+// provisions. They are folders below /tmp/hostpath_pv, which are deleted with the volumes.
 func makeDefaultClass(ctx context.Context, client kubernetes.Interface) error {
 	_, err := client.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{
@@ -38,13 +38,13 @@ func makeDefaultClass(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
-// endless is whether a pod would run until somebody ends it: upstream's specs have such pods pause
-// or sleep. Here no container runs, and pods of a Job succeed within seconds unless an annotation
-// says otherwise.
+// endless selects pods that would run until somebody ends them: in upstream's specs these pods
+// pause or sleep. Here no container runs, and pods of a Job succeed within seconds unless an
+// annotation says otherwise.
 const endless = `object.spec.containers.exists(c, c.image.contains('/pause:') || has(c.command) && c.command.size() > 0 && c.command[0] == 'sleep')`
 
-// runEndlessPods has the API server mark pods of that kind, so that they run on as they would on a
-// kubelet.
+// runEndlessPods has the API server annotate endless pods, so that they keep running as they would
+// on a kubelet.
 func runEndlessPods(ctx context.Context, client kubernetes.Interface) error {
 	const name = "conformance-endless-pods"
 	admission := client.AdmissionregistrationV1()

@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// Bounds of what is dealt. A pause lets upstream's specs, whose patience is meant for a cluster
-// that works, get on.
+// Bounds of a schedule. The timeouts of upstream's specs assume a working cluster, so pauses let
+// specs make progress.
 const (
 	shortestPause, longestPause = 15 * time.Second, 40 * time.Second
 	shortestAway, longestAway   = 2 * time.Second, 12 * time.Second
-	// rollEvery is how many kills there are to one rolling restart.
+	// rollEvery is how many kills there are per rolling restart.
 	rollEvery = 3
 )
 
 // disturbance is one step of the schedule.
 type disturbance struct {
-	// after is how long the fleet is left alone before.
+	// after is how long the fleet is left alone first.
 	after time.Duration
-	// roll is a rolling restart of all members, one after the other; otherwise victim is killed and
-	// away for that long.
+	// If roll is set, all members are restarted, one after the other. Otherwise victim is killed
+	// and stays away for the duration away.
 	roll   bool
 	victim int
 	away   time.Duration
 }
 
-// String says what is done.
+// String describes the step.
 func (d disturbance) String() string {
 	if d.roll {
 		return "rolling restart"
@@ -34,8 +34,7 @@ func (d disturbance) String() string {
 	return fmt.Sprintf("kill %s-%d, away for %.1f s", fleetName, d.victim, d.away.Seconds())
 }
 
-// schedule deals disturbances: the same for the same seed and number of members, whatever happens
-// meanwhile.
+// schedule generates disturbances, which depend only on the seed and the number of members.
 type schedule struct {
 	random  *rand.Rand
 	members int

@@ -18,16 +18,16 @@ const (
 	runnerName = "ginkgo"
 
 	reportName = "report.json"
-	// suiteGrace is for the runner to end in when it is interrupted: it writes what it has.
+	// suiteGrace is how long an interrupted runner may take to write its reports and end.
 	suiteGrace = time.Minute
 )
 
-// suiteArgs are the flags of ginkgo and, behind the dashes, of upstream's suite. They are the same
-// for both systems.
+// suiteArgs returns the flags of ginkgo and, after the dashes, those of upstream's suite. They are
+// the same for both systems.
 func (s *system) suiteArgs(texts []string, procs int, binary, kubectl, dir string) []string {
 	args := []string{
 		fmt.Sprintf("--procs=%d", procs),
-		// The same order in every run.
+		// The seed fixes the order in every run.
 		fmt.Sprintf("--seed=%d", s.o.seed),
 		fmt.Sprintf("--timeout=%v", s.o.timeout),
 		"--no-color", "--succinct", "--silence-skips",
@@ -46,7 +46,7 @@ func (s *system) suiteArgs(texts []string, procs int, binary, kubectl, dir strin
 	)
 }
 
-// runSuite runs the specs and returns their outcomes. A failed spec is no error.
+// runSuite runs the specs and returns their outcomes. A failed spec is not an error.
 func (s *system) runSuite(ctx context.Context, name string, texts []string, procs int) (verdict.Results, error) {
 	var paths []string
 	for _, tool := range []string{runnerName, suiteName, "kubectl"} {
@@ -97,7 +97,7 @@ func (s *system) runList(ctx context.Context, list []string) (verdict.Run, error
 	return s.tryAgain(ctx, r, list)
 }
 
-// tryAgain tries once more, one after the other and in the same system, what did not pass.
+// tryAgain runs the specs that did not pass once more in the same system, one after the other.
 func (s *system) tryAgain(ctx context.Context, r verdict.Run, list []string) (verdict.Run, error) {
 	var err error
 	if texts := r.Unpassed(list); len(texts) > 0 && !s.o.once {

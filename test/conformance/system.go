@@ -18,28 +18,28 @@ import (
 const (
 	fleetName = "flotilla"
 
-	// wholeLimit is how long a fleet may take until every shard runs and every member has some, on
-	// a busy machine. The shipped rebalance delay of 10 s and, after a kill, the Lease duration of
-	// 15 s are part of it.
+	// wholeLimit is how long a fleet may take on a busy machine until every shard runs and every
+	// member has some. It includes the shipped rebalance delay of 10 s and, after a kill, the Lease
+	// duration of 15 s.
 	wholeLimit = 3 * time.Minute
 )
 
-// system is a control plane with something that runs the controllers.
+// system is a control plane and the processes that run its controllers.
 type system struct {
 	name  string
 	plane *controlplane.ControlPlane
 	o     options
 	dir   string
-	// members are the fleet's, nil for stock.
+	// members are the fleet's members, nil for stock.
 	members []*member
 	stock   *harness.Manager
-	// gone are the incarnations that were killed: their Leases name them as holders until they
+	// gone are the incarnations that were killed. Their Leases name them as holders until they
 	// expire.
 	gone map[string]bool
 }
 
-// startSystem starts a fresh control plane whose logs go to dir, and the controllers, and returns
-// when they work.
+// startSystem starts a fresh control plane, whose logs go to dir, and the controllers. It returns
+// when the controllers work.
 func startSystem(ctx context.Context, o options, name, dir string) (_ *system, err error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err
@@ -75,13 +75,13 @@ func startSystem(ctx context.Context, o options, name, dir string) (_ *system, e
 	return s, s.whole(ctx)
 }
 
-// managerFlags are the flags that both systems get.
+// managerFlags returns the flags that both systems get.
 func managerFlags() []string {
 	return []string{
-		// The suite makes in minutes what a cluster sees in hours: limits of the client would make
-		// it a test of waiting.
+		// The suite does in minutes what a cluster sees in hours. Without higher client limits it
+		// would mostly test waiting.
 		"--kube-api-qps=200", "--kube-api-burst=400",
-		// The default storage class is its.
+		// The default storage class depends on this provisioner.
 		"--enable-hostpath-provisioner=true",
 	}
 }
@@ -107,7 +107,7 @@ func (s *system) alive() error {
 	return errors.Join(errs...)
 }
 
-// fleetStatus is what is needed of `flotilla status -o json`.
+// fleetStatus is the part of `flotilla status -o json` that the tests read.
 type fleetStatus struct {
 	Rings []struct {
 		Shards []struct{ Shard, State, Holder, Incarnation string }
@@ -134,7 +134,7 @@ func (s *system) status(ctx context.Context) (status fleetStatus, err error) {
 	if err != nil {
 		return status, err
 	}
-	// Its exit status tells of findings, which go away.
+	// A nonzero exit status reports findings, which may go away.
 	out, err := exec.CommandContext(ctx, binary, "status", "-o", "json", "--kubeconfig", s.plane.AdminKubeconfig()).Output()
 	if jsonErr := json.Unmarshal(out, &status); jsonErr != nil {
 		return status, fmt.Errorf("flotilla status: %v, %w", err, jsonErr)
@@ -142,8 +142,8 @@ func (s *system) status(ctx context.Context) (status fleetStatus, err error) {
 	return status, nil
 }
 
-// whole returns nil if every shard runs, none in the name of an incarnation that is gone, and there
-// are as many holders as members.
+// whole returns nil if every shard runs, no holder is an incarnation that is gone, and there are as
+// many holders as members.
 func (f fleetStatus) whole(members int, gone map[string]bool) error {
 	holders := map[string]bool{}
 	shards := 0
@@ -165,5 +165,4 @@ func (f fleetStatus) whole(members int, gone map[string]bool) error {
 	return nil
 }
 
-// stop ends everything.
 func (s *system) stop() error { return s.plane.Stop() }

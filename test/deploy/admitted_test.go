@@ -17,7 +17,7 @@ import (
 
 const enforce = "pod-security.kubernetes.io/enforce"
 
-// TestAdmitted has the API server look at every manifest.
+// TestAdmitted sends every manifest to the API server.
 func TestAdmitted(t *testing.T) {
 	c := startCluster(t, controlplane.Options{})
 	c.kubectl(t, "", "create", "namespace", hostedNamespace)
@@ -30,8 +30,8 @@ func TestAdmitted(t *testing.T) {
 		"static pod":          mirror(readFile(t, filepath.Join(root, staticPod)), "cp-0"),
 		"fence":               kustomize(t, "deploy/fence"),
 		"shadow":              kustomize(t, "deploy/shadow"),
-		"base, as it lies":    kustomize(t, "deploy/base"),
-		"rights, as they lie": kustomize(t, "deploy/rbac"),
+		"base, unchanged":     kustomize(t, "deploy/base"),
+		"rights, unchanged":   kustomize(t, "deploy/rbac"),
 		"monitoring":          withoutDefinitions(t, kustomize(t, monitoring)),
 		"chart, monitoring":   withoutDefinitions(t, chart(t, system, "--set=monitoring.enabled=true")),
 		"chart, autoscaling":  chart(t, system, "--set=autoscaling.enabled=true"),
@@ -51,14 +51,14 @@ func TestAdmitted(t *testing.T) {
 	t.Run("restricted pods", func(t *testing.T) { c.requireRestricted(t, manifests) })
 }
 
-// mirror makes of a static pod what kubelet shows of it to the API server.
+// mirror returns the mirror pod that a kubelet would create for a static pod.
 func mirror(pod, node string) string {
 	return strings.NewReplacer(
 		"metadata:\n", "metadata:\n  annotations: {kubernetes.io/config.mirror: x}\n", "spec:\n", "spec:\n  nodeName: "+node+"\n",
 	).Replace(pod)
 }
 
-// withoutDefinitions takes away objects whose definitions this API server does not have.
+// withoutDefinitions removes objects whose definitions this API server does not have.
 func withoutDefinitions(t *testing.T, manifests string) string {
 	t.Helper()
 	var rest []string
@@ -70,8 +70,8 @@ func withoutDefinitions(t *testing.T, manifests string) string {
 	return strings.Join(rest, "\n---\n")
 }
 
-// requireRestricted has pods of the templates admitted where the Pod Security level restricted is
-// enforced, and one that is not so.
+// requireRestricted requires that pods of the templates are admitted under the Pod Security level
+// restricted, and that one with capabilities is refused.
 func (c *cluster) requireRestricted(t *testing.T, manifests map[string]string) {
 	const namespace = "restricted"
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: map[string]string{enforce: "restricted"}}}

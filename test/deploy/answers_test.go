@@ -18,18 +18,18 @@ import (
 
 const securePort = "10257"
 
-// caller is who asks a secure port.
+// caller is a client of a secure port.
 type caller struct {
 	client *http.Client
 	token  string
 }
 
-// A member's certificate is its own.
+// A member's certificate is self-signed.
 var anonymous = caller{client: &http.Client{Transport: &http.Transport{
 	TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
 }}}
 
-// administrator has a client certificate of the cluster's authority.
+// administrator has a client certificate from the cluster's authority.
 func (c *cluster) administrator() (caller, error) {
 	config := c.AdminConfig()
 	config.TLSClientConfig.Insecure = true
@@ -38,7 +38,7 @@ func (c *cluster) administrator() (caller, error) {
 	return caller{client: client}, err
 }
 
-// get asks a secure port.
+// get requests a path from a secure port.
 func get(ctx context.Context, who caller, address, path string) (status int, body string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+net.JoinHostPort(address, securePort)+path, nil)
 	if err != nil {
@@ -56,8 +56,8 @@ func get(ctx context.Context, who caller, address, path string) (status int, bod
 	return response.StatusCode, string(content), err
 }
 
-// requireAnswers asks a member's secure port as nobody, as somebody without rights, and as somebody
-// who may read metrics.
+// requireAnswers calls a member's secure port anonymously, without rights, and with the right to
+// read metrics.
 func (c *cluster) requireAnswers(t *testing.T, address string) {
 	nonsense := caller{client: anonymous.client, token: "nonsense"}
 	stranger, profiler := c.account(t, "stranger"), c.account(t, "profiler")
@@ -106,7 +106,7 @@ func (c *cluster) requireAnswers(t *testing.T, address string) {
 	}
 }
 
-// account makes a service account and returns who has a token of it.
+// account creates a service account and returns a caller with its token.
 func (c *cluster) account(t *testing.T, name string) caller {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}

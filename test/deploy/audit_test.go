@@ -9,7 +9,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// auditPolicy logs every request, reads as well: a right that is missing may be one to read.
+// auditPolicy also logs reads, because a missing right may be one to read.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -29,8 +29,8 @@ func writeAuditPolicy(t *testing.T) string {
 	return path
 }
 
-// requireRights requires that no request of a fleet and its controllers was refused: those of user,
-// and of all service accounts of kube-system.
+// requireRights requires that no request of the fleet's user or of a service account in kube-system
+// was refused.
 func (c *cluster) requireRights(t *testing.T, user string) {
 	t.Helper()
 	refused := map[string]int{}

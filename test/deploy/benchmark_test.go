@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestBenchmark holds the flags of each manifest against the CIS Kubernetes Benchmark, 1.3.1 to
+// TestBenchmark checks the flags of each manifest against the CIS Kubernetes Benchmark, 1.3.1 to
 // 1.3.7.
 func TestBenchmark(t *testing.T) {
 	configuration, err := os.ReadFile(filepath.Join(root, "deploy/static-pod/kubeadm.yaml"))
@@ -28,7 +28,7 @@ func TestBenchmark(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args    []string
 		address string
-		open    []string // left open, as README.md says
+		open    []string // Not followed, as README.md says.
 	}{
 		"self-hosted":       {ofPods(kustomize(t, selfHosted)), "$(POD_IP)", nil},
 		"hosted":            {ofPods(kustomize(t, hosted)), "$(POD_IP)", nil},
@@ -38,13 +38,13 @@ func TestBenchmark(t *testing.T) {
 		"static pod, plain": {static(into[corev1.Pod](t, readFile(t, filepath.Join(root, staticPod)), "Pod")), "127.0.0.1", []string{"1.3.1", "1.3.2"}},
 	} {
 		if got := findings(tc.args, tc.address); !slices.Equal(got, tc.open) {
-			t.Errorf("%s: %v are not held by %q; README.md says %v", name, got, tc.args, tc.open)
+			t.Errorf("%s: %v are not followed by %q; README.md says %v", name, got, tc.args, tc.open)
 		}
 	}
 }
 
-// findings returns the recommendations that the flags do not hold. The benchmark knows hosts only;
-// address is what the port is to be bound to, and never stands for all addresses.
+// findings returns the recommendations that the flags do not follow. The benchmark assumes one
+// host. address is where the port must be bound, and must not be all addresses.
 func findings(args []string, address string) []string {
 	flags := map[string]string{}
 	for _, arg := range args {
@@ -70,7 +70,7 @@ func findings(args []string, address string) []string {
 	return open
 }
 
-// TestFindings plants one fault each.
+// TestFindings plants one fault at a time.
 func TestFindings(t *testing.T) {
 	good := []string{
 		"--terminated-pod-gc-threshold=1", "--profiling=false", "--use-service-account-credentials=true",

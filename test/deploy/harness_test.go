@@ -45,7 +45,7 @@ func startCluster(t *testing.T, opts controlplane.Options) *cluster {
 	return &cluster{ControlPlane: plane, client: harness.Client(t, plane), image: buildImage(t)}
 }
 
-// showLogs prints what the members said last.
+// showLogs prints the ends of the members' logs.
 func showLogs(t *testing.T, plane *controlplane.ControlPlane) {
 	logs, _ := filepath.Glob(filepath.Join(plane.Dir(), "pod-*.log"))
 	for _, name := range logs {
@@ -53,8 +53,8 @@ func showLogs(t *testing.T, plane *controlplane.ControlPlane) {
 	}
 }
 
-// startNode has a kubelet of processes play a control-plane node until the end of the test, and
-// returns what it logs.
+// startNode runs a kubelet of processes as a control-plane node until the end of the test, and
+// returns its log.
 func (c *cluster) startNode(t *testing.T, name, host string) *nodeLog {
 	t.Helper()
 	config, err := c.ConfigFor("system:node:"+name, "system:nodes")
@@ -89,7 +89,7 @@ func (c *cluster) startNode(t *testing.T, name, host string) *nodeLog {
 	return log
 }
 
-// kubectl runs kubectl as the administrator and returns what it prints.
+// kubectl runs kubectl as the administrator and returns its output.
 func (c *cluster) kubectl(t *testing.T, input string, args ...string) string {
 	t.Helper()
 	out, warnings, err := c.tryKubectl(t, input, args...)

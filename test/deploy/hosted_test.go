@@ -19,7 +19,7 @@ import (
 // TestHosted runs a fleet in a management cluster for a hosted one, with a token of the hosted
 // cluster's service account.
 func TestHosted(t *testing.T) {
-	t.Parallel() // They wait more than they work.
+	t.Parallel() // The tests wait more than they work.
 	hostedOne := startCluster(t, controlplane.Options{})
 	defer hostedOne.requireRights(t, fleetAccount)
 	hostedOne.kubectl(t, "", "apply", "-k", hostedCluster)
@@ -52,8 +52,8 @@ func (c *cluster) tokenKubeconfig(t *testing.T) string {
 	return harness.Kubeconfig(t, c.ControlPlane, &clientcmdapi.AuthInfo{Token: token})
 }
 
-// requireNothingOfFleet requires that nothing of a fleet is in this cluster but its pods: no
-// Leases, no rights, no requests.
+// requireNothingOfFleet requires that this cluster has only the fleet's pods: no Leases, no rights,
+// no requests.
 func (c *cluster) requireNothingOfFleet(t *testing.T) {
 	t.Helper()
 	leases, err := c.client.CoordinationV1().Leases("").List(t.Context(), metav1.ListOptions{LabelSelector: "flotilla.dev/fleet"})

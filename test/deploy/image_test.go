@@ -16,8 +16,8 @@ import (
 
 const dockerfile = root + "/deploy/image/Dockerfile"
 
-// instructions returns the Dockerfile's lines, each as its instruction and the rest, without
-// comments.
+// instructions returns the Dockerfile's lines without comments, each as its instruction and the
+// rest.
 func instructions(t *testing.T) [][2]string {
 	t.Helper()
 	var all [][2]string
@@ -32,9 +32,8 @@ func instructions(t *testing.T) [][2]string {
 	return all
 }
 
-// buildImage builds the image's file system by the Dockerfile: the line that lays it out is run as
-// it is, with the binary in bin/. What the Dockerfile says in words that it does not know is an
-// error.
+// buildImage builds the image's file system from the Dockerfile. It runs the line that lays out the
+// file system unchanged, with the binary in bin/. An unknown instruction is an error.
 func buildImage(t *testing.T) kubelet.Image {
 	t.Helper()
 	binary := tool(t, fleetName, "make build")
@@ -58,7 +57,7 @@ func buildImage(t *testing.T) kubelet.Image {
 		case name == "USER":
 			user, err := strconv.ParseInt(rest, 10, 64)
 			if err != nil {
-				t.Fatalf("Dockerfile: USER %s: a number is wanted, for there is no passwd in the image", rest)
+				t.Fatalf("Dockerfile: USER %s: must be a number, because the image has no passwd file", rest)
 			}
 			image.User = user
 		case name == "ENTRYPOINT":
@@ -72,7 +71,7 @@ func buildImage(t *testing.T) kubelet.Image {
 	return image
 }
 
-// TestDockerfile builds the image and looks at what is in it.
+// TestDockerfile builds the image and checks its files.
 func TestDockerfile(t *testing.T) {
 	image := buildImage(t)
 	var files []string
@@ -98,7 +97,7 @@ func TestDockerfile(t *testing.T) {
 	if len(image.Entrypoint) != 1 || image.Entrypoint[0] != "/usr/local/bin/flotilla" {
 		t.Errorf("ENTRYPOINT is %q", image.Entrypoint)
 	}
-	// Whatever it is called by.
+	// Under either name.
 	out, errOut, err := run(t, "", image.Root+"/usr/local/bin/kube-controller-manager", "--version")
 	if err != nil || !strings.HasPrefix(out, "Kubernetes v1.") && !strings.HasPrefix(out, "flotilla v1.") {
 		t.Errorf("kube-controller-manager --version: %v %q %q", err, out, errOut)

@@ -21,10 +21,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// cidrFlags are those of a kubeadm cluster that hands out pod addresses.
+// cidrFlags are the flags of a kubeadm cluster that assigns pod addresses.
 var cidrFlags = []string{"--allocate-node-cidrs=true", "--cluster-cidr=10.244.0.0/16", "--service-cluster-ip-range=10.96.0.0/12"}
 
-// clusterConfiguration is what kubeadm keeps of such a cluster in the ConfigMap kubeadm-config.
+// clusterConfiguration is what kubeadm stores about such a cluster in the ConfigMap kubeadm-config.
 const clusterConfiguration = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
 kubernetesVersion: v1.37.1
@@ -33,8 +33,7 @@ networking:
   serviceSubnet: 10.96.0.0/12
 `
 
-// blocks returns the blocks of commands of a part of docs/install.md, by what their first line
-// begins with.
+// blocks returns the command blocks of a section of docs/install.md.
 func blocks(t *testing.T, heading string) []string {
 	t.Helper()
 	_, part, found := strings.Cut(readFile(t, filepath.Join(root, "docs/install.md")), "\n## "+heading+"\n")
@@ -49,14 +48,14 @@ func blocks(t *testing.T, heading string) []string {
 	return all
 }
 
-// node is a folder in the place of a kubeadm node's /etc/kubernetes, and what kubeadm was asked to
-// do.
+// node is a folder that stands for a kubeadm node's /etc/kubernetes, with a log of what kubeadm was
+// asked to do.
 type node struct {
 	etc, bin string
 }
 
-// newNode has the manifest that kubeadm has written, and commands that stand in for a cluster and
-// for kubeadm.
+// newNode makes a node with kubeadm's manifest, and commands that stand in for a cluster and for
+// kubeadm.
 func newNode(t *testing.T) node {
 	t.Helper()
 	n := node{etc: t.TempDir(), bin: t.TempDir()}
@@ -89,7 +88,7 @@ func newNode(t *testing.T) node {
 	return n
 }
 
-// run runs the commands of those blocks that have one of the texts, in their order, as on the node.
+// run runs the blocks that contain one of the texts, in their order, as on the node.
 func (n node) run(t *testing.T, all []string, texts ...string) {
 	t.Helper()
 	found := 0
@@ -110,7 +109,7 @@ func (n node) run(t *testing.T, all []string, texts ...string) {
 	}
 }
 
-// private requires that nobody but the owner may read a file.
+// private requires that only the owner may read a file.
 func (n node) private(t *testing.T, name string) {
 	t.Helper()
 	info, err := os.Stat(filepath.Join(n.etc, name))
@@ -138,8 +137,8 @@ func TestInstallOneNode(t *testing.T) {
 	}
 }
 
-// TestInstallSeveralNodes follows docs/install.md on a node of several: what kubeadm is given keeps
-// the cluster's flags.
+// TestInstallSeveralNodes follows docs/install.md on one of several nodes. The configuration for
+// kubeadm must keep the cluster's flags.
 func TestInstallSeveralNodes(t *testing.T) {
 	n, all := newNode(t), blocks(t, "Static pods")
 	n.run(t, all, "install -m 0600 /etc/kubernetes/manifests", "get configmap kubeadm-config")
@@ -164,7 +163,7 @@ func TestInstallSeveralNodes(t *testing.T) {
 	}
 }
 
-// requireFlotilla requires the fleet's image, a probe of readiness, and the cluster's flags.
+// requireFlotilla requires the fleet's image, a readiness probe, and the cluster's flags.
 func (n node) requireFlotilla(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	c := pod.Spec.Containers[0]
@@ -205,7 +204,8 @@ func TestInstallKeepsFlags(t *testing.T) {
 	}
 }
 
-// TestPauseImage: the image that the page tells a reader to run is the one on kubeadm's nodes.
+// TestPauseImage checks that the image that the page tells a reader to run is the one on kubeadm's
+// nodes.
 func TestPauseImage(t *testing.T) {
 	text := readFile(t, filepath.Join(root, "docs/install.md"))
 	images := regexp.MustCompile(`registry\.k8s\.io/pause:\S+`).FindAllString(text, -1)
@@ -214,8 +214,8 @@ func TestPauseImage(t *testing.T) {
 	}
 }
 
-// TestVolumePlugins: the controllers of volumes find the folder that they look for plugins in, and
-// need not make it.
+// TestVolumePlugins checks that the folder where volume controllers look for plugins is mounted, so
+// that they need not create it.
 func TestVolumePlugins(t *testing.T) {
 	const folder = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"
 	for _, overlay := range []string{selfHosted, hosted} {

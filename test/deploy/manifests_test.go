@@ -56,7 +56,7 @@ func chart(t *testing.T, namespace string, flags ...string) string {
 	return out
 }
 
-// parse reads objects, by kind, namespace and name.
+// parse returns the manifests' objects by kind, namespace and name.
 func parse(t *testing.T, manifests string) map[string]*unstructured.Unstructured {
 	t.Helper()
 	objects := map[string]*unstructured.Unstructured{}
@@ -73,13 +73,13 @@ func parse(t *testing.T, manifests string) map[string]*unstructured.Unstructured
 		}
 		key := fmt.Sprintf("%s %s/%s", u.GetKind(), u.GetNamespace(), u.GetName())
 		if objects[key] != nil {
-			t.Errorf("%s is there twice", key)
+			t.Errorf("%s occurs twice", key)
 		}
 		objects[key] = u
 	}
 }
 
-// into makes a typed object of the only one of its kind.
+// into decodes the only object of a kind into its type.
 func into[T any](t *testing.T, manifests, kind string) *T {
 	t.Helper()
 	for key, u := range parse(t, manifests) {
@@ -95,14 +95,14 @@ func into[T any](t *testing.T, manifests, kind string) *T {
 	return nil
 }
 
-// imageReference is the image that all manifests name.
+// imageReference returns the image that all manifests name.
 func imageReference(t *testing.T) string {
 	t.Helper()
 	return into[corev1.Pod](t, readFile(t, filepath.Join(root, staticPod)), "Pod").Spec.Containers[0].Image
 }
 
-// TestChartIsTheOverlays holds what the chart makes against the overlays, object by object; helm's
-// own labels are helm's.
+// TestChartIsTheOverlays compares the chart's objects with the overlays', one by one, without
+// helm's own labels.
 func TestChartIsTheOverlays(t *testing.T) {
 	for _, tc := range []struct {
 		name, rendered, overlay string
@@ -135,8 +135,8 @@ func TestChartIsTheOverlays(t *testing.T) {
 	}
 }
 
-// withoutStandardLabels takes away what each object of the chart has and no overlay: the release in
-// selectors, and labels that say where an object comes from. test/chart holds these.
+// withoutStandardLabels removes what every object of the chart has and no overlay has: the release
+// in selectors, and labels about an object's origin. test/chart checks these.
 func withoutStandardLabels(x any) {
 	switch x := x.(type) {
 	case map[string]any:
@@ -147,7 +147,7 @@ func withoutStandardLabels(x any) {
 		for _, value := range x {
 			withoutStandardLabels(value)
 		}
-		// The overlay of deploy/monitoring does not call its objects by the members' name.
+		// The objects of deploy/monitoring are not named after the members.
 		if kind := x["kind"]; kind != nil && x["metadata"] != nil {
 			if u := (&unstructured.Unstructured{Object: x}); u.GetName() != fleetName || kind == "ServiceMonitor" || kind == "PrometheusRule" {
 				unstructured.RemoveNestedField(x, "metadata", "labels", "app.kubernetes.io/name")
@@ -163,7 +163,7 @@ func withoutStandardLabels(x any) {
 	}
 }
 
-// TestChartFlags sets flags in place of the chart's, and in addition to them.
+// TestChartFlags replaces some of the chart's flags and adds others.
 func TestChartFlags(t *testing.T) {
 	values := filepath.Join(t.TempDir(), "values.yaml")
 	text := "flags: {profiling: true, kube-api-burst: 1000000, cluster-cidr: 10.0.0.0/8}\nleaderLocks: [none]\nreplicas: 5\n"
@@ -185,10 +185,10 @@ func TestChartFlags(t *testing.T) {
 	}
 }
 
-// kubeadmPod has kubeadm's own code make the manifest, with our patch, from a configuration.
+// kubeadmPod generates the manifest from a configuration with kubeadm's own code and our patch.
 func kubeadmPod(t *testing.T, configuration []byte) *corev1.Pod {
 	t.Helper()
-	// The first document; decoding sets kubeadm's defaults.
+	// Only the first document counts. Decoding sets kubeadm's defaults.
 	first, _, _ := bytes.Cut(configuration, []byte("\n---\n"))
 	config := &kubeadm.ClusterConfiguration{}
 	if err := runtime.DecodeInto(kubeadmscheme.Codecs.UniversalDecoder(), first, config); err != nil {
@@ -203,8 +203,7 @@ func kubeadmPod(t *testing.T, configuration []byte) *corev1.Pod {
 	return patched
 }
 
-// withoutFolders takes away the volumes that kubeadm adds where the machine it runs on has such
-// folders.
+// withoutFolders removes the volumes that kubeadm adds only if its machine has such folders.
 func withoutFolders(pod *corev1.Pod) *corev1.Pod {
 	optional := []string{"etc-ca-certificates", "usr-local-share-ca-certificates", "usr-share-ca-certificates", "etc-pki-ca-trust", "etc-pki-tls-certs", "etc-pki"}
 	pod = pod.DeepCopy()
@@ -214,7 +213,7 @@ func withoutFolders(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// TestStaticPodIsKubeadms holds the static pod against what kubeadm writes.
+// TestStaticPodIsKubeadms compares the static pod with what kubeadm writes.
 func TestStaticPodIsKubeadms(t *testing.T) {
 	plain := []byte("apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.37.1\n")
 	want, got := kubeadmPod(t, plain), into[corev1.Pod](t, readFile(t, filepath.Join(root, staticPod)), "Pod")
@@ -226,9 +225,9 @@ func TestStaticPodIsKubeadms(t *testing.T) {
 	}
 }
 
-// TestReadinessOutlastsATakeover: in a rollout Kubernetes 1.37 deletes every old pod of a parallel
-// StatefulSet that is not ready, all at once. A member that takes over what another has left is not
-// ready for a few seconds, which must not count.
+// TestReadinessOutlastsATakeover checks that a takeover does not make a member unready, although
+// its probe fails for a few seconds. In a rollout, Kubernetes 1.37 deletes at once all old pods of
+// a parallel StatefulSet that are not ready.
 func TestReadinessOutlastsATakeover(t *testing.T) {
 	const least = 45 * time.Second
 	for _, overlay := range []string{selfHosted, hosted} {
@@ -240,8 +239,8 @@ func TestReadinessOutlastsATakeover(t *testing.T) {
 	}
 }
 
-// TestShadowMayOnlyRead: the rights of deploy/shadow are to read, without what acts by get, and to
-// ask.
+// TestShadowMayOnlyRead checks that deploy/shadow grants only reads and access reviews, and no
+// resource on which get acts.
 func TestShadowMayOnlyRead(t *testing.T) {
 	role := into[rbacv1.ClusterRole](t, kustomize(t, "deploy/shadow"), "ClusterRole")
 	if len(role.Rules) < 4 {

@@ -7,7 +7,6 @@ import (
 	"testing"
 )
 
-// nodeLog keeps what a kubelet logs.
 type nodeLog struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -22,8 +21,8 @@ func (l *nodeLog) Write(p []byte) (int, error) {
 	return l.out.Write(p)
 }
 
-// requireOrder requires that every process that ended did so when it was told to, by itself, within
-// its grace period, with status 0. It returns how many there were.
+// requireOrder requires that every process that ended did so on its own after being told to, within
+// its grace period, with status 0. It returns how many ended.
 func (l *nodeLog) requireOrder(t *testing.T) int {
 	t.Helper()
 	l.mu.Lock()

@@ -28,11 +28,11 @@ const (
 	berlin       = "Europe/Berlin"
 )
 
-// TestSelfHosted goes the newcomer's way, with the commands of deploy/README.md.
+// TestSelfHosted follows a newcomer's steps, with the commands of deploy/README.md.
 func TestSelfHosted(t *testing.T) {
-	t.Parallel() // They wait more than they work.
+	t.Parallel() // The tests wait more than they work.
 	c := startCluster(t, controlplane.Options{Nodes: 2, Scheduler: true})
-	// However this ends: what was refused may say why.
+	// Run this after a failure too: a refused request may explain it.
 	defer c.requireRights(t, fleetAccount)
 	var nodes []*nodeLog
 	for _, name := range []string{"cp-0", "cp-1", "cp-2"} {
@@ -67,13 +67,13 @@ func TestSelfHosted(t *testing.T) {
 	for _, node := range nodes {
 		ended += node.requireOrder(t)
 	}
-	if ended < 7 { // The rollout's three, the fourth, and the three that were scaled away.
+	if ended < 7 { // Three in the rollout, the fourth, and three that were scaled away.
 		t.Errorf("only %d processes have ended", ended)
 	}
 	c.judge(t)
 }
 
-// fromNothing scales the fleet to nothing, and brings it back by a member that is run by hand.
+// fromNothing scales the fleet to zero, and brings it back with a member that is started by hand.
 func (c *cluster) fromNothing(t *testing.T) {
 	t.Helper()
 	c.kubectl(t, "", "-n", system, "scale", "statefulset/flotilla", "--replicas=0")
@@ -84,8 +84,8 @@ func (c *cluster) fromNothing(t *testing.T) {
 	c.end(t, byHand)
 }
 
-// readme returns the arguments of the only command in deploy/README.md that begins so, with this
-// cluster's files.
+// readme returns the arguments of the only command in deploy/README.md that begins with begin, with
+// this cluster's files.
 func (c *cluster) readme(t *testing.T, begin string) []string {
 	t.Helper()
 	var found []string
@@ -151,8 +151,7 @@ func (c *cluster) start(t *testing.T, binary, name string, args []string) *contr
 	return process
 }
 
-// end ends a process as a kubelet does. The stock controller manager ends with status 1 when it was
-// told to.
+// end ends a process as a kubelet does. The stock controller manager then exits with status 1.
 func (c *cluster) end(t *testing.T, p *controlplane.Process) {
 	t.Helper()
 	if err := p.Signal(syscall.SIGTERM); err != nil {
@@ -163,12 +162,11 @@ func (c *cluster) end(t *testing.T, p *controlplane.Process) {
 		case <-p.Done():
 			return nil
 		default:
-			return errors.New("it runs")
+			return errors.New("it still runs")
 		}
 	})
 }
 
-// members returns the fleet's pods.
 func (c *cluster) members(ctx context.Context) ([]corev1.Pod, error) {
 	pods, err := c.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=flotilla"})
 	if err != nil {
@@ -177,7 +175,7 @@ func (c *cluster) members(ctx context.Context) ([]corev1.Pod, error) {
 	return pods.Items, nil
 }
 
-// pods returns a condition: there are so many pods, and each is as want says.
+// pods returns a condition: there are n pods, and each meets all of want.
 func (c *cluster) pods(n int, want ...func(context.Context, corev1.Pod) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		pods, err := c.members(ctx)
@@ -218,7 +216,7 @@ func isReady(pod corev1.Pod) bool {
 	})
 }
 
-// waitForLeaderLock is a condition: the members are alive, not ready, and say why.
+// waitForLeaderLock is a condition: the members are alive but not ready, and say why.
 func (c *cluster) waitForLeaderLock(n int) func(context.Context) error {
 	return c.pods(n, func(ctx context.Context, pod corev1.Pod) error {
 		if s := pod.Status.ContainerStatuses; len(s) != 1 || !ptr.Deref(s[0].Started, false) {
@@ -250,7 +248,7 @@ func (c *cluster) requireLeaderLock(t *testing.T) {
 	}
 }
 
-// address returns that of the secure port of some member.
+// address returns the address of some member's secure port.
 func (c *cluster) address(t *testing.T) string {
 	t.Helper()
 	pods, err := c.members(t.Context())
@@ -260,7 +258,7 @@ func (c *cluster) address(t *testing.T) string {
 	return pods[0].Status.PodIP
 }
 
-// judge holds all writes against the Leases, and looks for panics.
+// judge checks all writes against the Leases, and looks for panics in the logs.
 func (c *cluster) judge(t *testing.T) {
 	t.Helper()
 	plan, err := catalogue.DefaultPlan(16)

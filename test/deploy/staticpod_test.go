@@ -17,8 +17,8 @@ import (
 // TestStaticPod runs kubeadm's manifest with another image, on a node whose keys only root may
 // read.
 func TestStaticPod(t *testing.T) {
-	t.Parallel() // They wait more than they work.
-	// The manifest names address and port.
+	t.Parallel() // The tests wait more than they work.
+	// The manifest has a fixed address and port.
 	listener, err := net.Listen("tcp", "127.0.0.1:"+securePort)
 	if err != nil {
 		t.Fatalf("the static pod needs a port that is taken: %v", err)
@@ -37,7 +37,7 @@ func TestStaticPod(t *testing.T) {
 		}
 		return err
 	})
-	// It makes what pods need, such as this.
+	// Controllers create what pods need, such as this account.
 	eventually(t, "its controllers work", func(ctx context.Context) error {
 		_, err := c.client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 		return err

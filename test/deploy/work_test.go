@@ -25,7 +25,7 @@ spec:
     spec: {containers: [{name: work, image: work}]}
 `
 
-// work has Deployments of so many replicas in some namespaces, and waits until they are ready.
+// work scales Deployments in some namespaces to this many replicas, and waits until they are ready.
 func (c *cluster) work(t *testing.T, replicas int) {
 	t.Helper()
 	for _, namespace := range []string{"orders", "payments", "web"} {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// balancer stands before the API servers, as the load balancer of a real cluster does: it takes the
-// next one that answers, and hangs up on those who talk to one that is gone.
+// balancer is the load balancer in front of the API servers. It passes each connection to the next
+// backend that answers, and closes connections to backends that are gone.
 type balancer struct {
 	listener net.Listener
 	running  sync.WaitGroup
@@ -17,7 +17,7 @@ type balancer struct {
 	mu       sync.Mutex
 	backends []string
 	next     int
-	open     map[net.Conn]string // both ends of each connection, and its backend
+	open     map[net.Conn]string // Both ends of each connection, and its backend.
 }
 
 const dialTimeout = time.Second
@@ -32,7 +32,7 @@ func newBalancer(address string) (*balancer, error) {
 	return b, nil
 }
 
-// set says which backends there are, and hangs up on all others.
+// set replaces the backends and closes the connections to all others.
 func (b *balancer) set(backends ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -43,7 +43,7 @@ func (b *balancer) set(backends ...string) {
 	}
 	for conn, backend := range b.open {
 		if !left[backend] {
-			_ = conn.Close() // the copies end with it
+			_ = conn.Close() // This ends both copies.
 		}
 	}
 }
@@ -52,7 +52,7 @@ func (b *balancer) accept() {
 	for {
 		conn, err := b.listener.Accept()
 		if err != nil {
-			return // closed
+			return // Closed.
 		}
 		b.running.Go(func() { b.serve(conn) })
 	}
@@ -68,7 +68,7 @@ func (b *balancer) serve(front net.Conn) {
 	var copies sync.WaitGroup
 	for _, pair := range [][2]net.Conn{{front, back}, {back, front}} {
 		copies.Go(func() {
-			_, _ = io.Copy(pair[0], pair[1]) // ends with either side
+			_, _ = io.Copy(pair[0], pair[1]) // It ends when either side closes.
 			_, _ = pair[0].Close(), pair[1].Close()
 		})
 	}
@@ -100,14 +100,14 @@ func (b *balancer) forget(conns ...net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, conn := range conns {
-		_ = conn.Close() // perhaps again
+		_ = conn.Close() // It may be closed already.
 		delete(b.open, conn)
 	}
 }
 
-// close ends all connections and waits for what serves them.
+// close ends all connections and waits for the goroutines that serve them.
 func (b *balancer) close() {
-	_ = b.listener.Close() // nothing is left to say
+	_ = b.listener.Close() // The listener is done either way.
 	b.set()
 	b.running.Wait()
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// tried are the namespaces of the canary in docs/upgrade.md.
-var tried = []string{"team-a", "team-b"}
+// canaryNamespaces are the namespaces of the canary in docs/upgrade.md.
+var canaryNamespaces = []string{"team-a", "team-b"}
 
-// triesMinor tries the next minor version on two namespaces by docs/upgrade.md: aborted once,
-// promoted once, and then taken back.
+// triesMinor runs the next minor version on two namespaces, as in docs/upgrade.md. It aborts one
+// canary, promotes another, and then goes back.
 func (c *cluster) triesMinor(ctx context.Context) error {
-	for _, namespace := range tried {
+	for _, namespace := range canaryNamespaces {
 		if err := c.create(ctx, namespace, 1); err != nil {
 			return err
 		}
@@ -44,7 +44,7 @@ func (c *cluster) triesMinor(ctx context.Context) error {
 		func() error { return c.out.step("canary-promote, and the members roll", promote) },
 		func() error { return c.rolls(ctx, "minor-undo", c.images.flotilla) },
 		func() error {
-			for _, namespace := range tried {
+			for _, namespace := range canaryNamespaces {
 				if err := c.remove(ctx, namespace); err != nil {
 					return err
 				}
@@ -54,8 +54,8 @@ func (c *cluster) triesMinor(ctx context.Context) error {
 	)
 }
 
-// canary begins a canary, replaces one member, and has it work: the Deployments are scaled to so
-// many pods.
+// canary begins a canary, replaces one member, and scales the Deployments so that the member has
+// work.
 func (c *cluster) canary(ctx context.Context, replicas int32) error {
 	return c.out.step("canary-start and canary-one", func() error {
 		if err := inOrder(
@@ -65,7 +65,7 @@ func (c *cluster) canary(ctx context.Context, replicas int32) error {
 		); err != nil {
 			return err
 		}
-		for _, namespace := range tried {
+		for _, namespace := range canaryNamespaces {
 			if err := inOrder(
 				func() error { return c.scale(ctx, namespace, replicas) },
 				func() error { return c.settled(ctx, namespace, replicas) },
@@ -77,8 +77,8 @@ func (c *cluster) canary(ctx context.Context, replicas int32) error {
 	})
 }
 
-// keptApart waits until the one member of the next version has as many shards as namespaces are
-// tried, and the operator's command says that these are what it is tried on, and the rest are not.
+// keptApart waits until the one member of the next version holds one shard per canary namespace. It
+// also requires that the operator's command lists these namespaces as the canary's, and no others.
 func (c *cluster) keptApart(ctx context.Context) error {
 	script, err := c.book.script("canary-status")
 	if err != nil {
@@ -102,8 +102,8 @@ func (c *cluster) keptApart(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if want := fmt.Sprintf("%d of %d shards of it with 1 member of that version", len(tried), len(tried)); !strings.Contains(out, want) {
-			return fmt.Errorf("it does not say %q:\n%s", want, out)
+		if want := fmt.Sprintf("%d of %d shards of it with 1 member of that version", len(canaryNamespaces), len(canaryNamespaces)); !strings.Contains(out, want) {
+			return fmt.Errorf("the output does not contain %q:\n%s", want, out)
 		}
 		leases, err := c.leases(ctx, func(labels map[string]string) bool { return labels[leaseapi.ShardLabel] != "" })
 		if err != nil {
@@ -115,8 +115,8 @@ func (c *cluster) keptApart(ctx context.Context) error {
 				held++
 			}
 		}
-		if held != len(tried) {
-			return fmt.Errorf("%s holds %d shards, want %d", ofMinor[0].Name, held, len(tried))
+		if held != len(canaryNamespaces) {
+			return fmt.Errorf("%s holds %d shards, want %d", ofMinor[0].Name, held, len(canaryNamespaces))
 		}
 		return nil
 	})

@@ -16,16 +16,16 @@ import (
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// hierarchy is a mounted hierarchy of cgroup v1, and where in it this process is.
+// hierarchy is a mounted cgroup v1 hierarchy and this process's place in it.
 type hierarchy struct {
 	controllers []string
-	// folder is that of this process's cgroup.
+	// folder is the folder of this process's cgroup.
 	folder string
 }
 
 func (h hierarchy) has(controller string) bool { return slices.Contains(h.controllers, controller) }
 
-// cgroups returns the hierarchies of cgroup v1 that this process is in and can see.
+// cgroups returns this process's visible cgroup v1 hierarchies.
 func cgroups() ([]hierarchy, error) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -37,7 +37,7 @@ func cgroups() ([]hierarchy, error) {
 	}), nil
 }
 
-// parseCgroups reads lines such as "4:cpu,cpuacct:/user.slice", which cgroup v2 has as
+// parseCgroups parses lines such as "4:cpu,cpuacct:/user.slice". The line of cgroup v2 is
 // "0::/user.slice".
 func parseCgroups(text string, isFolder func(string) bool) []hierarchy {
 	var all []hierarchy
@@ -54,8 +54,8 @@ func parseCgroups(text string, isFolder func(string) bool) []hierarchy {
 	return all
 }
 
-// nodeCgroups makes a cgroup for a node in every hierarchy, below the one that this process is in,
-// so that whatever that is held to, holds for the node as well. It returns their folders.
+// nodeCgroups makes a cgroup for a node in every hierarchy and returns the folders. They are below
+// this process's own cgroup, so its limits hold for the node too.
 func nodeCgroups(name string, run string) ([]string, error) {
 	hierarchies, err := cgroups()
 	if err != nil {
@@ -80,8 +80,8 @@ func nodeCgroups(name string, run string) ([]string, error) {
 	return folders, nil
 }
 
-// inheritCPUs fills in what a new cgroup with the controller cpuset has empty: no process may enter
-// it before.
+// inheritCPUs fills in the files that a new cpuset cgroup has empty. Until then no process can
+// enter it.
 func inheritCPUs(folder string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		content, err := os.ReadFile(filepath.Join(filepath.Dir(folder), file))
@@ -95,7 +95,7 @@ func inheritCPUs(folder string) error {
 	return nil
 }
 
-// removeCgroups removes those that a run of this program made.
+// removeCgroups removes the cgroups that a run of this program made.
 func removeCgroups(pid int) error {
 	hierarchies, err := cgroups()
 	if err != nil {
@@ -110,7 +110,7 @@ func removeCgroups(pid int) error {
 	return errors.Join(errs...)
 }
 
-// removeTree removes folders only: the files of a cgroup go with it.
+// removeTree removes only folders: the files of a cgroup go with its folder.
 func removeTree(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -33,17 +33,17 @@ var (
 
 const (
 	endpoint = balancerIP + ":6443"
-	// token is for nodes that join, on a network that nobody else is on.
+	// token lets nodes join. It can be a constant because the network is private to the test.
 	token = "f10711.0123456789abcdef"
 
-	// slow is for what takes a minute or two on an idle machine.
+	// slow is the timeout for steps that take a minute or two on an idle machine.
 	slow = 10 * time.Minute
 )
 
-// cluster is what the stages work on.
+// cluster is the cluster that the stages work on.
 type cluster struct {
 	out *printer
-	// place is the working folder, run the name of this run's cgroups.
+	// place is the working folder, and run is the name of this run's cgroups.
 	place, run string
 	bin        string
 	images     *images
@@ -53,11 +53,11 @@ type cluster struct {
 	config     *rest.Config
 	client     kubernetes.Interface
 	book       *handbook
-	// marks are how far the audit logs were when the stage began.
+	// marks are the sizes of the audit logs when the stage began.
 	marks map[string]int64
 }
 
-// newCluster makes everything that nodes need, and no node yet.
+// newCluster makes everything that nodes need, but no node yet.
 func newCluster(place string, out *printer) (*cluster, error) {
 	bin, err := filepath.Abs("bin")
 	if err != nil {
@@ -68,11 +68,11 @@ func newCluster(place string, out *printer) (*cluster, error) {
 		return nil, err
 	}
 	key := make([]byte, 32)
-	_, _ = rand.Read(key) // never fails
-	// The folder's name has the number of the process outside.
+	_, _ = rand.Read(key) // It never fails.
+	// The folder's name contains the process id of the outer process.
 	number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(place), prefix), "-")
 	c := &cluster{out: out, place: place, run: prefix + number, bin: bin, key: hex.EncodeToString(key), book: book}
-	// kube-proxy mounts /lib/modules, whether there is anything in it or not.
+	// kube-proxy mounts /lib/modules even if it is empty.
 	if err := inOrder(
 		func() error { return enter() },
 		func() error { return os.MkdirAll(filepath.Join(place, "usr/lib/modules"), 0o755) },
@@ -95,7 +95,7 @@ func newCluster(place string, out *printer) (*cluster, error) {
 
 func (c *cluster) close() { c.front.close() }
 
-// central returns the nodes of the control plane.
+// central returns the control-plane nodes.
 func (c *cluster) central() []*node {
 	return slices.DeleteFunc(slices.Clone(c.nodes), func(n *node) bool { return !n.controlPlane })
 }
@@ -132,7 +132,7 @@ func (c *cluster) up(ctx context.Context) error {
 		if err := c.kubeadm(ctx, first, "init --upload-certs"); err != nil {
 			return err
 		}
-		// kubeadm wants a DNS server to upgrade, and nothing here asks one.
+		// kubeadm requires a DNS server for an upgrade. Nothing in this test queries one.
 		return first.quiet(ctx, "kubectl -n kube-system scale deployment/coredns --replicas=0")
 	}); err != nil {
 		return err
@@ -161,7 +161,7 @@ func (c *cluster) up(ctx context.Context) error {
 	})
 }
 
-// start boots a node, gives it its images, and has it run a kubelet as soon as that is configured.
+// start boots a node and imports its images. The node runs a kubelet as soon as one is configured.
 func (c *cluster) start(ctx context.Context, n *node) error {
 	if err := c.boot(ctx, n); err != nil {
 		return err
@@ -172,7 +172,7 @@ func (c *cluster) start(ctx context.Context, n *node) error {
 	return n.quiet(ctx, "systemctl start kubelet")
 }
 
-// servers are the addresses of the API servers of nodes that run.
+// servers returns the addresses of the API servers on running nodes.
 func (c *cluster) servers() []string {
 	var all []string
 	for _, n := range c.central() {
@@ -213,7 +213,7 @@ func (c *cluster) kubeadm(ctx context.Context, n *node, command string) error {
 	return c.logged(limited, n, "kubeadm "+command+" --config /root/kubeadm.yaml")
 }
 
-// connect makes a client of the administrator's, by way of the load balancer.
+// connect makes an administrator's client that goes through the load balancer.
 func (c *cluster) connect() error {
 	config, err := clientcmd.BuildConfigFromFlags("", c.nodes[0].path("etc/kubernetes/admin.conf"))
 	if err != nil {
@@ -225,8 +225,8 @@ func (c *cluster) connect() error {
 	return err
 }
 
-// network gives the pods of a node the range that a controller has chosen for it, and all nodes the
-// routes to it.
+// network gives a node's pods the range that a controller has assigned to it, and gives all nodes
+// the routes to it.
 func (c *cluster) network(ctx context.Context, n *node) error {
 	var cidr string
 	if _, err := harness.Await(ctx, harness.Patience, n.name+" has a range for its pods", func(ctx context.Context) error {
@@ -245,7 +245,7 @@ func (c *cluster) network(ctx context.Context, n *node) error {
 	if err := networkConfig.Execute(&text, map[string]string{"PodCIDR": cidr}); err != nil {
 		return err
 	}
-	// The runtime must not see half of it.
+	// The runtime must never read a partial file.
 	name := n.path("etc/cni/net.d/10-flotilla.conflist")
 	if err := inOrder(
 		func() error { return os.WriteFile(name+".new", text.Bytes(), 0o644) },
@@ -259,7 +259,7 @@ func (c *cluster) network(ctx context.Context, n *node) error {
 	return c.ready(ctx, n)
 }
 
-// routes has each node that runs send what is for the pods of another one there.
+// routes makes each running node route traffic for another node's pods to that node.
 func (c *cluster) routes(ctx context.Context) error {
 	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -286,7 +286,7 @@ func (c *cluster) node(name string) *node {
 	return c.nodes[i]
 }
 
-// ready waits until the kubelet says that the node is.
+// ready waits until the kubelet reports the node as ready.
 func (c *cluster) ready(ctx context.Context, n *node) error {
 	_, err := harness.Await(ctx, slow, n.name+" is Ready", func(ctx context.Context) error {
 		seen, err := c.client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
@@ -303,14 +303,13 @@ func (c *cluster) ready(ctx context.Context, n *node) error {
 	return err
 }
 
-// state is what a person would look at after a failure.
+// state prints what a person would look at after a failure.
 const state = `kubectl get nodes,pods -A -o wide || :
 kubectl -n kube-system get leases || :
 flotilla status || :
 kubectl get events -A --sort-by=.lastTimestamp || :
 kubectl get pods -A -o yaml || :`
 
-// keepState adds the state of the cluster to the logs.
 func (c *cluster) keepState() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -8,7 +8,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/docs/markdown"
 )
 
-// handbook has the pages whose commands the stages run.
+// handbook holds the pages whose commands the stages run.
 type handbook struct{ pages []markdown.Page }
 
 func readHandbook(root string) (*handbook, error) {
@@ -23,7 +23,7 @@ const (
 	stopFleet = "stop-fleet"
 )
 
-// named are the blocks that the stages run by their names.
+// named are the blocks that the stages run by name.
 var named = []string{
 	"flags", "keys-check", "my-fleet", "stop-stock", "start-stock",
 	"static-save", "static-one", "static-config", "static-remember", "static-write", "static-diff", "static-check",
@@ -37,10 +37,10 @@ var named = []string{
 	"hosted-helm", "hosted-helm-upgrade", "hosted-helm-rollback", "hosted-helm-away",
 }
 
-// script returns the commands of a block that is for this test, by its name.
+// script returns the commands of a block that is marked for this test, by its name.
 func (h *handbook) script(name string) (string, error) {
 	if !slices.Contains(named, name) {
-		return "", fmt.Errorf("block %q is not in the list of those that are run", name)
+		return "", fmt.Errorf("block %q is not in the list of blocks that are run", name)
 	}
 	for _, p := range h.pages {
 		for _, b := range p.Blocks {
@@ -52,7 +52,7 @@ func (h *handbook) script(name string) (string, error) {
 	return "", fmt.Errorf("no block of the handbook is 'sh kubeadm %s'", name)
 }
 
-// image returns the image that a block has 'kubectl set image' set.
+// image returns the image that a block passes to 'kubectl set image'.
 func (h *handbook) image(name string) (string, error) {
 	script, err := h.script(name)
 	if err != nil {
@@ -66,7 +66,7 @@ func (h *handbook) image(name string) (string, error) {
 	return image[0], nil
 }
 
-// section returns the blocks of a section of a page that a test runs, in their order.
+// section returns the blocks of a page's section that a test runs, in their order.
 func (h *handbook) section(path, section string) ([]markdown.Block, error) {
 	i := slices.IndexFunc(h.pages, func(p markdown.Page) bool { return p.Path == path })
 	if i < 0 {
@@ -76,7 +76,7 @@ func (h *handbook) section(path, section string) ([]markdown.Block, error) {
 		return b.Section != section || !b.Runs() && b.Kubeadm() == ""
 	})
 	if len(blocks) == 0 {
-		return nil, fmt.Errorf("%s: nothing of section %q is run", path, section)
+		return nil, fmt.Errorf("%s: no block of section %q is run", path, section)
 	}
 	return blocks, nil
 }

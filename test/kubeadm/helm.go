@@ -18,7 +18,7 @@ func chart(ctx context.Context, c *cluster) error {
 	}
 	for _, b := range blocks {
 		if strings.HasPrefix(b.Kubeadm(), "hosted-") {
-			continue // of the stage hosted
+			continue // The stage hosted runs it.
 		}
 		if strings.Contains(strings.Join(b.Lines, "\n"), "helm uninstall") {
 			if err := c.beforeUninstall(ctx); err != nil {
@@ -44,7 +44,7 @@ func chart(ctx context.Context, c *cluster) error {
 	return c.forget(ctx)
 }
 
-// beforeUninstall has somebody else lead, as the page wants.
+// beforeUninstall makes stock lead again, as the page requires.
 func (c *cluster) beforeUninstall(ctx context.Context) error {
 	return inOrder(
 		func() error { return c.section(ctx, migrationPage, "the-way-back") },
@@ -54,8 +54,8 @@ func (c *cluster) beforeUninstall(ctx context.Context) error {
 	)
 }
 
-// afterInstall is what the page has after helm install: its steps 3 to 5 for a self-hosted fleet,
-// from the second command on.
+// afterInstall runs what the page has after helm install: steps 3 to 5 of a self-hosted fleet, from
+// the second command on.
 func (c *cluster) afterInstall(ctx context.Context) error {
 	return inOrder(
 		func() error {
@@ -68,13 +68,13 @@ func (c *cluster) afterInstall(ctx context.Context) error {
 	)
 }
 
-// clearLeaderLock frees the Lease of the last stock leader when no stock process is left, which is
-// quicker than to let it expire.
+// clearLeaderLock frees the Lease of the last stock leader when no stock process is left. That is
+// quicker than waiting for it to expire.
 func (c *cluster) clearLeaderLock(ctx context.Context) error {
 	return c.out.step("clear-leader-lock", func() error {
 		for _, n := range c.central() {
 			_, err := harness.Await(ctx, harness.Patience, "stock has ended on "+n.name, func(ctx context.Context) error {
-				return n.quiet(ctx, "test -z \"$(pgrep -x kube-controller || :)\"") // the kernel's 15 characters
+				return n.quiet(ctx, "test -z \"$(pgrep -x kube-controller || :)\"") // The kernel keeps 15 characters of a name.
 			})
 			if err != nil {
 				return err

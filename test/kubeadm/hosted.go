@@ -25,17 +25,17 @@ var hostedScript string
 const (
 	hostedNamespace  = "flotilla-hosted"
 	hostedPort       = "7443"
-	hostedHome       = "/var/lib/hosted" // as in hosted.sh
+	hostedHome       = "/var/lib/hosted" // As in hosted.sh.
 	hostedKubeconfig = hostedHome + "/super-admin.conf"
 	hostedAuditLog   = "var/log/kubernetes/hosted-audit.log"
 	// exampleServer is the address in the page that its reader replaces.
 	exampleServer = "https://api.hosted.example.org:6443"
-	// takeoverWithin is the lease duration, and as much again for a busy machine.
+	// takeoverWithin is twice the lease duration, to allow for a busy machine.
 	takeoverWithin = 2 * leaseDuration
 )
 
-// hosted has a fleet of pods in the cluster control a second cluster, whose control plane runs on
-// the first node: installed by Helm, then by kustomize.
+// hosted makes a fleet in the cluster's pods control a second cluster, whose control plane runs on
+// the first node. The fleet is installed by Helm, then by kustomize.
 func hosted(ctx context.Context, c *cluster) error {
 	var guest *cluster
 	if err := c.out.step("the hosted control plane", func() (err error) {
@@ -124,7 +124,7 @@ func (c *cluster) followHosted(ctx context.Context, blocks ...string) error {
 	return nil
 }
 
-// myValues writes the file of values as the page has it.
+// myValues writes the values file of the page.
 func (c *cluster) myValues(ctx context.Context) error {
 	const file = "my-values.yaml <<"
 	blocks, err := c.book.section(installPage, "helm")
@@ -139,7 +139,8 @@ func (c *cluster) myValues(ctx context.Context) error {
 	return fmt.Errorf("%s: no block writes %s", installPage, file)
 }
 
-// hostedRolls runs a block after which all members are of an image, and ready, and hold everything.
+// hostedRolls runs a block, then waits until all members have the image, are ready, and hold all
+// shards.
 func (c *cluster) hostedRolls(ctx context.Context, guest *cluster, block, image string) error {
 	if err := c.followHosted(ctx, block); err != nil {
 		return err
@@ -162,8 +163,8 @@ func (c *cluster) hostedHealthy(ctx context.Context) error {
 	return err
 }
 
-// worksWithoutNodes has the fleet make a Deployment's pods, which nobody runs, what every namespace
-// has, and then delete all of it.
+// worksWithoutNodes makes the fleet create a Deployment's pods, which nothing runs, and what every
+// namespace gets. Then the fleet deletes all of it.
 func (c *cluster) worksWithoutNodes(ctx context.Context, namespace string) error {
 	return c.out.step("pods, root certificate and account made, namespace deleted: "+namespace, func() error {
 		return inOrder(
@@ -176,7 +177,7 @@ func (c *cluster) worksWithoutNodes(ctx context.Context, namespace string) error
 	})
 }
 
-// furnished waits until the controllers have made what is theirs to make in a namespace.
+// furnished waits until the controllers have created their objects in a namespace.
 func (c *cluster) furnished(ctx context.Context, namespace string, replicas int32) error {
 	_, err := harness.Await(ctx, harness.Patience, fmt.Sprintf("namespace %s has %d pods and the rest", namespace, replicas), func(ctx context.Context) error {
 		if _, err := c.client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{}); err != nil {
@@ -187,7 +188,7 @@ func (c *cluster) furnished(ctx context.Context, namespace string, replicas int3
 			return err
 		}
 		if root.Data["ca.crt"] != string(c.config.CAData) {
-			return errors.New("kube-root-ca.crt is not of this cluster")
+			return errors.New("kube-root-ca.crt is another cluster's")
 		}
 		pods, err := c.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -205,8 +206,8 @@ func (c *cluster) furnished(ctx context.Context, namespace string, replicas int3
 	return err
 }
 
-// losesMember kills a member's process and deletes its pod without grace: what it held is held by
-// others, or by the pod that comes in its place, within takeoverWithin.
+// losesMember kills a member's process and deletes its pod without grace. Other members, or the pod
+// that replaces it, must hold its shards within takeoverWithin.
 func (c *cluster) losesMember(ctx context.Context, guest *cluster) error {
 	const member = fleetName + "-0"
 	isShard := func(labels map[string]string) bool { return labels[leaseapi.ShardLabel] != "" }
@@ -227,8 +228,8 @@ func (c *cluster) losesMember(ctx context.Context, guest *cluster) error {
 	if err != nil {
 		return err
 	}
-	// By the deletion alone the kubelet would ask it to end, and it would hand over. The node's
-	// processes are its own, and the brackets keep the command from finding its shell.
+	// The deletion alone would make the kubelet ask the process to end, and it would hand over. The
+	// brackets keep the command from finding its own shell among the node's processes.
 	if err := inOrder(
 		func() error {
 			return c.node(pod.Spec.NodeName).quiet(ctx, "pkill -KILL -f '[-]-member-name="+member+"'")
@@ -264,7 +265,7 @@ func (c *cluster) losesMember(ctx context.Context, guest *cluster) error {
 	)
 }
 
-// allOf requires that all members are of an image, and ready.
+// allOf requires that all members have the image and are ready.
 func allOf(members []corev1.Pod, image string) error {
 	i := slices.IndexFunc(members, func(pod corev1.Pod) bool {
 		return pod.Spec.Containers[0].Image != image || !ready(&pod)

@@ -22,16 +22,14 @@ import (
 // images are the archives that nodes have instead of a registry.
 type images struct {
 	dir, bin string
-	// pause, flotilla and later are references. later is another build, under the version that
-	// docs/upgrade.md goes to. minor has other controllers, under the next minor version.
+	// pause, flotilla, later and minor are references. later is another build, under the version
+	// that docs/upgrade.md goes to. minor has other controllers, under the next minor version.
 	pause, flotilla, later, minor string
-	// kubernetes is the version of the cluster.
-	kubernetes string
-	// everywhere and central are names of archives: for all nodes, and for the control plane's.
+	kubernetes                    string
+	// everywhere and central are names of archives: for all nodes, and for the control plane only.
 	everywhere, central []string
 }
 
-// archives returns the archives that a node needs.
 func (i *images) archives(controlPlane bool) []string {
 	if controlPlane {
 		return append(append([]string(nil), i.everywhere...), i.central...)
@@ -41,7 +39,7 @@ func (i *images) archives(controlPlane bool) []string {
 
 var flotillaImage = regexp.MustCompile(`image: (\S+/flotilla):(\S+)`)
 
-// makeImages writes all archives. kubeadm says what it wants to find.
+// makeImages writes all archives. kubeadm lists the images that it requires.
 func makeImages(ctx context.Context, dir, bin, later, minor string) (*images, error) {
 	manifest, err := os.ReadFile("deploy/base/statefulset.yaml")
 	if err != nil {
@@ -74,7 +72,7 @@ func makeImages(ctx context.Context, dir, bin, later, minor string) (*images, er
 	}
 	for _, f := range []struct{ reference, binary, env string }{
 		{i.flotilla, "flotilla", ""}, {i.later, "earlier/flotilla", ""},
-		// What this build seems to be: pkg/controllers/catalogue/other_on.go.
+		// pkg/controllers/catalogue/other_on.go reads this variable to pose as another version.
 		{i.minor, "planted/flotilla", "FLOTILLA_CATALOGUE=later"},
 	} {
 		if err := i.fleet(ctx, f.reference, filepath.Join(bin, f.binary), f.env); err != nil {
@@ -84,7 +82,7 @@ func makeImages(ctx context.Context, dir, bin, later, minor string) (*images, er
 	return i, nil
 }
 
-// stock makes one of the images that kubeadm has its nodes pull.
+// stock makes one of the images that kubeadm would have its nodes pull.
 func (i *images) stock(ctx context.Context, reference string) error {
 	name, _, _ := strings.Cut(reference[strings.LastIndexByte(reference, '/')+1:], ":")
 	root := filepath.Join(i.dir, "root", name)
@@ -92,7 +90,7 @@ func (i *images) stock(ctx context.Context, reference string) error {
 	var entrypoint []string
 	switch name {
 	case "pause", "coredns":
-		// The cluster's DNS has no pods.
+		// Nothing here needs DNS, so its image only pauses.
 		entrypoint = []string{"/pause"}
 		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", filepath.Join(root, "pause"), "./test/kubeadm/pause")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -121,7 +119,8 @@ func (i *images) stock(ctx context.Context, reference string) error {
 	return writeArchive(filepath.Join(i.dir, name+".tar"), reference, root, "", entrypoint)
 }
 
-// fleet makes an image of flotilla as deploy/image does, with a variable more if env is one.
+// fleet makes an image of flotilla as deploy/image does. It sets the environment variable env, if
+// there is one.
 func (i *images) fleet(ctx context.Context, reference, binary, env string) error {
 	_, tag, _ := strings.Cut(reference, ":")
 	root, name := filepath.Join(i.dir, "root", tag), "flotilla-"+tag+".tar"
@@ -133,7 +132,7 @@ func (i *images) fleet(ctx context.Context, reference, binary, env string) error
 	return writeArchive(filepath.Join(i.dir, name), reference, root, env, []string{"/usr/local/bin/flotilla"})
 }
 
-// link gives a file another name, or copies it where that is on another file system.
+// link makes a hard link, or a copy if the two names are on different file systems.
 func link(from, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
@@ -155,8 +154,8 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, content, 0o755)
 }
 
-// withLibraries puts a program of this machine, or of bin/debian, and the libraries that it loads
-// into an image.
+// withLibraries copies a program of this machine or of bin/debian into an image, with the libraries
+// that it loads.
 func withLibraries(root, bin, program string) error {
 	tops := []string{filepath.Join(bin, "debian"), "/"}
 	binary, err := find(tops, []string{"usr/sbin", "usr/bin"}, program)
@@ -200,7 +199,7 @@ func withImports(root string, tops, folders []string, binary string, seen map[st
 		if err != nil {
 			return err
 		}
-		// Where the loader looks without a configuration.
+		// The loader searches here without a configuration.
 		if err := copyFile(library, filepath.Join(root, "usr/lib", name)); err != nil {
 			return err
 		}
@@ -272,13 +271,13 @@ func writeArchive(path, reference, root, env string, entrypoint []string) (err e
 		"schemaVersion": 2, "mediaType": mediaType + "manifest.v1+json", "config": config, "layers": layers,
 	})
 	manifest.Annotations = map[string]string{"io.containerd.image.name": reference}
-	index, _ := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": mediaType + "index.v1+json", "manifests": []descriptor{manifest}}) // strings and numbers
+	index, _ := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": mediaType + "index.v1+json", "manifests": []descriptor{manifest}}) // Strings and numbers always marshal.
 	a.addText("index.json", string(index))
 	a.addText("oci-layout", `{"imageLayoutVersion":"1.0.0"}`)
 	return errors.Join(a.err, a.w.Close())
 }
 
-// archive writes until the first error.
+// archive writes to a tar file until the first error.
 type archive struct {
 	w   *tar.Writer
 	err error
@@ -308,7 +307,7 @@ func (a *archive) addJSON(kind string, x any) descriptor {
 	return d
 }
 
-// writeLayer writes what is in a folder, owned by root.
+// writeLayer writes a folder's contents, owned by root.
 func writeLayer(out io.Writer, root string) error {
 	w := tar.NewWriter(out)
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// insideVariable is set in the namespaces, to the working folder.
+	// insideVariable is set to the working folder, and only inside the namespaces.
 	insideVariable = "FLOTILLA_KUBEADM_INSIDE"
-	// prefix begins the names of what is made on this machine: the working folder and the cgroups.
-	// The number of the process follows.
+	// prefix begins the names of the working folder and the cgroups on this machine. The process id
+	// follows it.
 	prefix    = "flotilla-kubeadm-"
 	logFolder = "_output/kubeadm"
 
-	// patience is for the end of the processes below, whose logs somebody may want.
+	// patience is how long the processes below may take to end, so that they can finish their logs.
 	patience = 20 * time.Second
 )
 
@@ -36,7 +36,7 @@ func isolate(ctx context.Context, o options) int {
 		return command.Failed
 	}
 	if err := sweep(); err != nil {
-		fmt.Fprintln(os.Stderr, "kubeadm: what an earlier run left:", err)
+		fmt.Fprintln(os.Stderr, "kubeadm: removing what an earlier run left:", err)
 	}
 	place, err := os.MkdirTemp("", prefix+strconv.Itoa(os.Getpid())+"-")
 	if err != nil {
@@ -82,8 +82,7 @@ func isolated(ctx context.Context, place string) int {
 	return 0
 }
 
-// enter makes the namespaces fit to be lived in: a /proc of its own, and mounts that nobody outside
-// sees.
+// enter prepares the namespaces: a /proc of their own, and mounts that are invisible outside.
 func enter() error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("mount --make-rprivate /: %w", err)
@@ -95,7 +94,7 @@ func enter() error {
 		"ip addr add "+balancerIP+"/24 dev "+bridge+" && ip link set "+bridge+" up")
 }
 
-// supported returns nil if nodes can run here, else what is missing.
+// supported returns an error that names what is missing if nodes cannot run here.
 func supported() error {
 	if os.Geteuid() != 0 {
 		return errors.New("nodes need root: they mount file systems and make network interfaces, in namespaces of their own")
@@ -110,7 +109,7 @@ func supported() error {
 			found = found || h.has(controller)
 		}
 		if !found {
-			return fmt.Errorf("no cgroup v1 hierarchy with the controller %s is mounted: nodes are made for cgroup v1 alone", controller)
+			return fmt.Errorf("no cgroup v1 hierarchy with the controller %s is mounted: nodes support cgroup v1 only", controller)
 		}
 	}
 	if out, err := exec.Command("unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--cgroup", "--fork", "true").CombinedOutput(); err != nil {
@@ -119,7 +118,7 @@ func supported() error {
 	return nil
 }
 
-// sweep removes what runs left that were killed.
+// sweep removes what killed runs have left.
 func sweep() error {
 	var errs []error
 	places, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
@@ -132,7 +131,8 @@ func sweep() error {
 	return errors.Join(errs...)
 }
 
-// leftBy returns the number of the process that made the folder, and whether that has ended.
+// leftBy returns the id of the process that made the folder, and reports whether that process has
+// ended.
 func leftBy(place string) (int, bool) {
 	number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(place), prefix), "-")
 	pid, err := strconv.Atoi(number)
@@ -143,13 +143,13 @@ func leftBy(place string) (int, bool) {
 }
 
 // removePlace waits until the last file system in the folder is gone, which is when its last
-// process is.
+// process ends.
 func removePlace(place string) error {
 	_, err := harness.Await(context.Background(), patience, "the working folder is removed", func(context.Context) error { return os.RemoveAll(place) })
 	return err
 }
 
-// keepLogs copies logs, in place of those of the last run.
+// keepLogs copies logs in place of the last run's.
 func keepLogs(place, to string) error {
 	if err := os.RemoveAll(to); err != nil {
 		return err
@@ -168,7 +168,7 @@ func eachNode(place string, do func(name, root string) error) error {
 	return errors.Join(errs...)
 }
 
-// copyLogs copies regular files alone: links in /var/log/containers lead into a file system that is
+// copyLogs copies regular files only: links in /var/log/containers lead to a file system that is
 // gone.
 func copyLogs(from, to string) error {
 	return filepath.WalkDir(from, func(name string, entry fs.DirEntry, err error) error {

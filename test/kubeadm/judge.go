@@ -20,7 +20,7 @@ const (
 	auditLog         = "var/log/kubernetes/audit.log"
 )
 
-// mark notes where the audit logs end: the judge hears of what comes after it.
+// mark records where the audit logs end. The judge reads only what comes after.
 func (c *cluster) mark() error {
 	c.marks = map[string]int64{}
 	for _, n := range c.central() {
@@ -39,7 +39,7 @@ type logFrom struct {
 	offset     int64
 }
 
-// judge holds what all API servers have logged since mark against the Leases.
+// judge checks what all API servers have logged since mark against the Leases.
 func (c *cluster) judge(context.Context) error {
 	var from []logFrom
 	for _, n := range c.central() {
@@ -48,8 +48,8 @@ func (c *cluster) judge(context.Context) error {
 	return c.judgeLogs(from...)
 }
 
-// judgeLogs holds the logs of a cluster's API servers against its Leases. Each server has its own
-// log, and every request is in one.
+// judgeLogs checks the logs of a cluster's API servers against its Leases. Each server has its own
+// log, and every request is in exactly one.
 func (c *cluster) judgeLogs(from ...logFrom) error {
 	var logs []audit.Log
 	broken := 0
@@ -75,7 +75,7 @@ func (c *cluster) judgeLogs(from ...logFrom) error {
 	}
 	errs := []error{report.Err()}
 	if writes := report.ByVersion + report.ByTime; report.AgainstLeaderLock < writes || writes == 0 {
-		errs = append(errs, fmt.Errorf("%d of %d writes were held against the leader lock", report.AgainstLeaderLock, writes))
+		errs = append(errs, fmt.Errorf("%d of %d writes were checked against the leader lock", report.AgainstLeaderLock, writes))
 	}
 	if report.Objects.Creates == 0 {
 		errs = append(errs, errors.New("no pod that the fleet created was judged"))
@@ -83,8 +83,8 @@ func (c *cluster) judgeLogs(from ...logFrom) error {
 	return errors.Join(errs...)
 }
 
-// logSince returns the lines of a log from an offset on, without those that a server left
-// unfinished when its node lost its power.
+// logSince returns the lines of a log from an offset on. It leaves out lines that a server did not
+// finish because its node lost power.
 func logSince(name string, offset int64) (text []byte, broken int, err error) {
 	file, err := os.Open(name)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"text/template"
 )
 
-// TestBlocksOfTheHandbook finds a block that says that it is run here and is not, and one that is
-// to be run and is not there.
+// TestBlocksOfTheHandbook checks that every block marked for this test is run, and that every block
+// to be run exists.
 func TestBlocksOfTheHandbook(t *testing.T) {
 	book, err := readHandbook("../..")
 	if err != nil {
@@ -32,7 +32,7 @@ func TestBlocksOfTheHandbook(t *testing.T) {
 		t.Errorf("the pages have %q, want %q", found, want)
 	}
 	if _, err := book.script("no-such"); err == nil {
-		t.Error("a block that is not there is found")
+		t.Error("a missing block was found")
 	}
 	for _, s := range [][2]string{{installPage, "self-hosted"}, {installPage, "take-it-away"}, {installPage, "helm"}, {migrationPage, "the-way-back"}} {
 		if _, err := book.section(s[0], s[1]); err != nil {
@@ -56,8 +56,8 @@ func TestParseCgroups(t *testing.T) {
 	}
 }
 
-// TestLogSince: a judge reads on from where the stage began, and past a line that a server did not
-// finish.
+// TestLogSince checks that the judge starts where the stage began, and skips lines that a server
+// did not finish.
 func TestLogSince(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "audit.log")
 	if err := os.WriteFile(name, []byte("{\"a\":1}\n{\"b\":2}\n{\"c\":{\"d\"{\"e\":3}\n{\"f\":4}\n{\"g\""), 0o644); err != nil {
@@ -77,8 +77,8 @@ func TestLeftBy(t *testing.T) {
 	}
 }
 
-// TestBalancer: those who talk to a backend that is gone are hung up on, and the next one gets
-// another.
+// TestBalancer checks that connections to a removed backend are closed, and that the next
+// connection gets another backend.
 func TestBalancer(t *testing.T) {
 	greeter := func(greeting string) net.Listener {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -120,12 +120,12 @@ func TestBalancer(t *testing.T) {
 	}
 	b.set(two.Addr().String())
 	if n, err := first.Read(make([]byte, 1)); err == nil {
-		t.Errorf("the connection to a backend that is gone goes on: %d bytes", n)
+		t.Errorf("the connection to a removed backend is still open: %d bytes", n)
 	}
 	if _, greeting := call(); greeting != "2" {
 		t.Errorf("greeted with %q, want 2", greeting)
 	}
-	// One that does not answer is passed over.
+	// A backend that does not answer is skipped.
 	_ = one.Close()
 	b.set(one.Addr().String(), two.Addr().String())
 	for range 3 {
@@ -145,7 +145,7 @@ func TestIntended(t *testing.T) {
 	}
 }
 
-// TestTemplates: every node's configuration is made for kubeadm.
+// TestTemplates checks that every node's configuration suits kubeadm.
 func TestTemplates(t *testing.T) {
 	for _, tc := range []struct {
 		first, central bool

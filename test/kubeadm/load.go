@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// loadNamespaces have a Deployment each, of up to loadReplicas pods.
+	// Each of loadNamespaces namespaces has a Deployment of up to loadReplicas pods.
 	loadNamespaces, loadReplicas = 4, 3
-	// spread is the namespace of a Deployment that has pods on all nodes.
+	// spread is the namespace of a Deployment with pods on all nodes.
 	spread, spreadReplicas = "spread", 8
 
-	// Kubelets and containers of four nodes share the machine.
+	// Long, because kubelets and containers of four nodes share the machine.
 	loadInterval, churnInterval = 2 * time.Second, 5 * time.Second
 )
 
-// load changes things all the time: it scales Deployments, and makes and deletes namespaces.
+// load changes the cluster all the time: it scales Deployments, and creates and deletes namespaces.
 type load struct {
 	c      *cluster
 	cancel context.CancelFunc
@@ -34,7 +34,7 @@ type load struct {
 
 func loadNamespace(i int) string { return fmt.Sprintf("load-%d", i) }
 
-// startLoad returns when the Deployments are there, all of whose pods run.
+// startLoad returns when all pods of its Deployments run.
 func (c *cluster) startLoad(ctx context.Context) (*load, error) {
 	for i := range loadNamespaces {
 		if err := c.create(ctx, loadNamespace(i), 1); err != nil {
@@ -54,8 +54,8 @@ func (c *cluster) startLoad(ctx context.Context) (*load, error) {
 	return l, nil
 }
 
-// every calls change with 0, 1, 2 and so on after each interval, and counts what comes of it, until
-// ctx ends.
+// every calls change with 0, 1, 2 and so on after each interval, and counts the results, until ctx
+// ends.
 func (l *load) every(ctx context.Context, interval time.Duration, change func(i int) error) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -76,8 +76,8 @@ func (l *load) scale(ctx context.Context) {
 	})
 }
 
-// churn makes one namespace after another with a Deployment, and deletes it as soon as that has its
-// pods.
+// churn creates one namespace after another with a Deployment, and deletes each as soon as its pods
+// run.
 func (l *load) churn(ctx context.Context) {
 	l.every(ctx, churnInterval, func(i int) error {
 		namespace := fmt.Sprintf("churn-%d", i)
@@ -89,7 +89,7 @@ func (l *load) churn(ctx context.Context) {
 	})
 }
 
-// note counts a change, if it was not the end that it failed by.
+// note counts a change, unless it failed because the load ended.
 func (l *load) note(ctx context.Context, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,7 +102,7 @@ func (l *load) note(ctx context.Context, err error) {
 	}
 }
 
-// stop ends the load, and requires that everything that was asked for comes to be.
+// stop ends the load, and requires that the Deployments reach what they were last asked for.
 func (l *load) stop(ctx context.Context) error {
 	l.cancel()
 	l.ended.Wait()

@@ -14,8 +14,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/command"
 )
 
-// The kernel ends what isolate starts when the thread ends that started it: this one lasts as long
-// as the process.
+// The kernel kills isolate's child when the thread that started it ends. The main thread lasts as
+// long as the process.
 func init() { runtime.LockOSThread() }
 
 func main() {
@@ -26,7 +26,7 @@ type options struct {
 	stages []string
 	// stay waits for an interrupt after the last stage.
 	stay bool
-	// keep keeps the nodes' logs of a run that held, too.
+	// keep keeps the nodes' logs even if every check passed.
 	keep bool
 }
 
@@ -35,18 +35,18 @@ func parseFlags(args []string, output io.Writer) (options, error) {
 	fs.SetOutput(output)
 	var o options
 	names := stageNames()
-	list := fs.String("stages", strings.Join(names, ","), "what to do with the cluster, in this order, separated by commas")
+	list := fs.String("stages", strings.Join(names, ","), "the stages to run, in this order, separated by commas")
 	fs.BoolVar(&o.stay, "stay", false, "leave the cluster up after the last stage, until interrupted")
 	fs.BoolVar(&o.keep, "keep", false, "keep the nodes' logs in "+logFolder+" even if everything holds")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
 	if fs.NArg() > 0 {
-		return o, fmt.Errorf("argument %q: there are flags only", fs.Arg(0))
+		return o, fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
 	for name := range strings.SplitSeq(*list, ",") {
 		if name != "" && !slices.Contains(names, name) {
-			return o, fmt.Errorf("-stages %q: must be of %s", name, strings.Join(names, ", "))
+			return o, fmt.Errorf("-stages %q: must be one of %s", name, strings.Join(names, ", "))
 		}
 		if name != "" {
 			o.stages = append(o.stages, name)
@@ -64,7 +64,7 @@ func realMain(ctx context.Context, o options) int {
 
 // inside runs in the namespaces that isolate has made.
 func inside(ctx context.Context, o options, place string) int {
-	err := story(ctx, o, place)
+	err := runStages(ctx, o, place)
 	switch {
 	case ctx.Err() != nil:
 		fmt.Println("\nInterrupted.")
@@ -77,8 +77,8 @@ func inside(ctx context.Context, o options, place string) int {
 	return 0
 }
 
-// story brings the cluster up, goes through the stages, and prints how long all took.
-func story(ctx context.Context, o options, place string) (err error) {
+// runStages brings the cluster up, runs the stages, and prints how long each step took.
+func runStages(ctx context.Context, o options, place string) (err error) {
 	out := newPrinter(os.Stdout)
 	defer out.table()
 	c, err := newCluster(place, out)

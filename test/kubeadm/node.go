@@ -22,7 +22,8 @@ import (
 
 const (
 	bridge = "flotilla0"
-	// subnet has the nodes: outside of what kubeadm.yaml has for pods and Services.
+	// subnet is the nodes' network, outside the ranges that kubeadm.yaml gives to pods and
+	// Services.
 	subnet     = "10.77.0."
 	balancerIP = subnet + "1"
 
@@ -49,7 +50,7 @@ var (
 type node struct {
 	name, ip     string
 	controlPlane bool
-	// dir has what is known of the node, root is its root folder.
+	// dir holds the node's files on this machine, and root is the node's root folder.
 	dir, root string
 	cmd       *exec.Cmd
 	ended     chan struct{}
@@ -116,7 +117,7 @@ func (c *cluster) boot(ctx context.Context, n *node) error {
 	if _, err := os.Stat(filepath.Join(c.bin, "debian/usr")); err == nil {
 		usr = filepath.Join(c.bin, "debian/usr") + ":" + usr
 	}
-	// Not bound to ctx: a node ends with its cluster, or by powerOff.
+	// The process is not bound to ctx: a node ends with its cluster, or by powerOff.
 	n.cmd = exec.Command("bash", filepath.Join(c.place, "init.sh"), "enter")
 	n.cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "NODE=" + n.name, "ROOT=" + n.root, "BIN=" + c.bin, "USR=" + usr, "IMAGES=" + c.images.dir,
@@ -124,7 +125,7 @@ func (c *cluster) boot(ctx context.Context, n *node) error {
 	}
 	n.cmd.Stdout, n.cmd.Stderr = log, log
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setsid:     true, // an interrupt from the terminal is for this program alone
+		Setsid:     true, // An interrupt from the terminal must reach only this program.
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
 	}
 	if err := n.cmd.Start(); err != nil {
@@ -132,7 +133,7 @@ func (c *cluster) boot(ctx context.Context, n *node) error {
 	}
 	n.ended = make(chan struct{})
 	go func() {
-		_ = n.cmd.Wait() // killed
+		_ = n.cmd.Wait() // It was killed.
 		close(n.ended)
 	}()
 	if err := os.WriteFile(filepath.Join(n.dir, "pid"), []byte(strconv.Itoa(n.cmd.Process.Pid)), 0o644); err != nil {
@@ -152,7 +153,6 @@ func (c *cluster) boot(ctx context.Context, n *node) error {
 	return err
 }
 
-// plug gives the node an interface on the bridge.
 func (c *cluster) plug(ctx context.Context, n *node) error {
 	return shell(ctx, nil, fmt.Sprintf(`ip link add ve-%[1]s type veth peer name eth0 netns %[2]d
 ip link set ve-%[1]s master %[3]s up
@@ -160,7 +160,7 @@ nsenter -t %[2]d -n sh -ec "ip addr add %[4]s/24 dev eth0 && ip link set eth0 up
 		n.name, n.cmd.Process.Pid, bridge, n.ip, balancerIP))
 }
 
-// load imports the images that the node has not yet.
+// load imports the images that the node does not have yet.
 func (c *cluster) load(ctx context.Context, n *node) error {
 	for _, archive := range c.images.archives(n.controlPlane) {
 		if err := n.quiet(ctx, "ctr --namespace k8s.io images import --local /opt/images/"+archive); err != nil {
@@ -170,8 +170,8 @@ func (c *cluster) load(ctx context.Context, n *node) error {
 	return nil
 }
 
-// powerOff ends all processes of the node at once, and the machine's end of its cable goes with its
-// network.
+// powerOff kills all processes of the node at once. This machine's end of the veth pair goes with
+// the node's network.
 func (n *node) powerOff() error {
 	if err := n.cmd.Process.Kill(); err != nil {
 		return err
@@ -180,7 +180,8 @@ func (n *node) powerOff() error {
 	return nil
 }
 
-// command is a bash script in the node, as root, in a folder with the repository's deploy/.
+// command returns a bash script to run in the node, as root, in a folder with the repository's
+// deploy/.
 func (n *node) command(ctx context.Context, script string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "nsenter", "--target", strconv.Itoa(n.cmd.Process.Pid), "--all", "env", "-i",
 		"PATH=/opt/node:/opt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "HOME=/root", "LANG=C.UTF-8", "PKI=/etc/kubernetes/pki", "KUBECONFIG=/etc/kubernetes/admin.conf",
@@ -189,7 +190,7 @@ func (n *node) command(ctx context.Context, script string) *exec.Cmd {
 	return cmd
 }
 
-// quiet runs a script, whose output is in the error if it fails.
+// quiet runs a script, with its output in the error if it fails.
 func (n *node) quiet(ctx context.Context, script string) error {
 	_, err := n.output(ctx, script)
 	return err
@@ -206,7 +207,7 @@ func (n *node) output(ctx context.Context, script string) (string, error) {
 	return out.String(), nil
 }
 
-// logged runs a script, whose output goes to a file as well as into the error.
+// logged runs a script, whose output goes to a file, and into the error if it fails.
 func (c *cluster) logged(ctx context.Context, n *node, script string) error {
 	log, err := logFile(filepath.Join(c.place, "log", "commands.log"))
 	if err != nil {
@@ -217,7 +218,7 @@ func (c *cluster) logged(ctx context.Context, n *node, script string) error {
 	var out bytes.Buffer
 	cmd := n.command(ctx, script)
 	both := io.MultiWriter(&out, log)
-	// kubeadm asks before it upgrades.
+	// kubeadm asks for confirmation before it upgrades.
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("y\n"), both, both
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %s: %w\n%s", n.name, firstLine(script), err, lastLines(out.String(), 30))
@@ -225,7 +226,7 @@ func (c *cluster) logged(ctx context.Context, n *node, script string) error {
 	return nil
 }
 
-// shell runs a script beside the nodes.
+// shell runs a script outside the nodes.
 func shell(ctx context.Context, output io.Writer, script string) error {
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, "bash", "-euc", script)

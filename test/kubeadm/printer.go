@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// printer writes lines with the time since the beginning, and keeps how long each step took.
+// printer writes lines with the time since the start, and records how long each step took.
 type printer struct {
 	out   io.Writer
 	began time.Time
@@ -19,10 +19,10 @@ type printer struct {
 	rows  []row
 }
 
-// width is that of what a step does, in the table.
+// width is the width of the table's step column.
 const width = 70
 
-// row is a step of a stage, and how long it took.
+// row is one step of a stage and its duration.
 type row struct {
 	stage, what string
 	took        time.Duration
@@ -45,7 +45,7 @@ func (p *printer) printf(format string, args ...any) {
 	}
 }
 
-// step runs a step of the stage, and says how long it took.
+// step runs a step of the stage and prints how long it took.
 func (p *printer) step(what string, do func() error) error {
 	began := time.Now()
 	if err := do(); err != nil {
@@ -55,7 +55,7 @@ func (p *printer) step(what string, do func() error) error {
 	return nil
 }
 
-// inOrder runs one after another until the first error.
+// inOrder runs the steps until the first error.
 func inOrder(steps ...func() error) error {
 	for _, do := range steps {
 		if err := do(); err != nil {
@@ -65,7 +65,7 @@ func inOrder(steps ...func() error) error {
 	return nil
 }
 
-// took notes a time that was measured elsewhere.
+// took records a duration that was measured elsewhere.
 func (p *printer) took(what string, took time.Duration) {
 	if len(what) > width {
 		what = what[:width-1] + "…"
@@ -76,7 +76,6 @@ func (p *printer) took(what string, took time.Duration) {
 	p.printf("%-70s %6.1f s", what, took.Seconds())
 }
 
-// table prints all steps.
 func (p *printer) table() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,7 +86,7 @@ func (p *printer) table() {
 	fmt.Fprintf(p.out, "%-12s %-70s %8.1f\n", "", "all", time.Since(p.began).Seconds())
 }
 
-// logFile opens a file in the working folder for what a command prints.
+// logFile opens a file in the working folder for a command's output.
 func logFile(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 }

@@ -20,8 +20,7 @@ import (
 
 const (
 	overlay = "deploy/overlays/self-hosted"
-	// myFleet is the reader's own kustomization, which the page has applied in place of the
-	// overlay.
+	// myFleet is the reader's own kustomization, which the page applies in place of the overlay.
 	myFleet       = "my-fleet"
 	memberLabel   = "app.kubernetes.io/name=" + fleetName
 	leaseDuration = 15 * time.Second
@@ -42,7 +41,7 @@ func selfHosted(ctx context.Context, c *cluster) error {
 		func() error { return c.works(ctx, "self-hosted", "the fleet") },
 		func() error { return c.underLoad(ctx) },
 		func() error { return c.upgradeBeside(ctx) },
-		// Not stopped before: stopFleet is for the stage helm.
+		// The fleet is not stopped first: stopFleet is for the stage helm.
 		func() error { return c.section(ctx, migrationPage, "the-way-back", stopFleet) },
 		func() error { return c.holds(ctx, false) },
 		func() error { return c.works(ctx, "back", "stock") },
@@ -51,8 +50,8 @@ func selfHosted(ctx context.Context, c *cluster) error {
 	)
 }
 
-// section runs the blocks of a section that a test runs, in their order, each as a step, but for
-// those that are left out by their names.
+// section runs the blocks of a section in their order, each as a step, except those that without
+// names.
 func (c *cluster) section(ctx context.Context, path, section string, without ...string) error {
 	blocks, err := c.book.section(path, section)
 	if err != nil {
@@ -69,7 +68,7 @@ func (c *cluster) section(ctx context.Context, path, section string, without ...
 	return nil
 }
 
-// block runs a block where the page says: on every node of the control plane, or where kubectl is.
+// block runs a block where the page says: on every control-plane node, or where kubectl is.
 func (c *cluster) block(ctx context.Context, b markdown.Block) error {
 	switch b.Kubeadm() {
 	case "stop-stock":
@@ -83,7 +82,7 @@ func (c *cluster) block(ctx context.Context, b markdown.Block) error {
 	return c.logged(ctx, c.nodes[0], script)
 }
 
-// keysFit reads what the page's reader is to read.
+// keysFit checks the output that the page's reader is to check.
 func (c *cluster) keysFit(ctx context.Context, script string) error {
 	out, err := c.nodes[0].output(ctx, script)
 	if err != nil {
@@ -95,8 +94,8 @@ func (c *cluster) keysFit(ctx context.Context, script string) error {
 	return nil
 }
 
-// stopStock takes the stock controller manager away from all nodes, the leader's first, when the
-// members have been there for a lease duration, as the page wants.
+// stopStock waits until the members are as old as a lease duration, as the page requires. Then it
+// removes the stock controller manager from all nodes, beginning with the leader's.
 func (c *cluster) stopStock(ctx context.Context) error {
 	_, err := harness.Await(ctx, harness.Patience, "the members have been there for a lease duration", func(ctx context.Context) error {
 		leases, err := c.leases(ctx, func(labels map[string]string) bool { return labels[leaseapi.ShardLabel] == "" })
@@ -135,7 +134,8 @@ func (c *cluster) stopStock(ctx context.Context) error {
 	return nil
 }
 
-// startStock puts the stock controller manager back on all nodes, where it waits.
+// startStock puts the stock controller manager back on all nodes, where it waits for the leader
+// lock.
 func (c *cluster) startStock(ctx context.Context) error {
 	for _, n := range c.central() {
 		if err := c.follow(ctx, n, "start-stock"); err != nil {
@@ -152,7 +152,7 @@ func (c *cluster) startStock(ctx context.Context) error {
 	return nil
 }
 
-// upgradeBeside has kubeadm upgrade each node while the fleet leads. kubeadm wants a stock
+// upgradeBeside runs kubeadm upgrade on each node while the fleet leads. kubeadm requires a stock
 // controller manager there, which waits for the leader lock.
 func (c *cluster) upgradeBeside(ctx context.Context) error {
 	if err := c.startStock(ctx); err != nil {
@@ -173,14 +173,14 @@ func (c *cluster) upgradeBeside(ctx context.Context) error {
 	)
 }
 
-// lease is the holder of a Lease of the fleet, the member that it is an incarnation of, and when it
-// was acquired.
+// lease is what a Lease of the fleet says: its holder, the member that the holder is an incarnation
+// of, and when it was acquired.
 type lease struct {
 	holder, member string
 	acquired       time.Time
 }
 
-// leases returns those of the fleet's Leases whose labels are as wanted.
+// leases returns the fleet's Leases with labels that want accepts.
 func (c *cluster) leases(ctx context.Context, want func(labels map[string]string) bool) (map[string]lease, error) {
 	list, err := c.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: leaseapi.FleetLabel + "=" + fleetName})
 	if err != nil {
@@ -199,8 +199,7 @@ func (c *cluster) leases(ctx context.Context, want func(labels map[string]string
 	return found, nil
 }
 
-// underLoad changes the image and restarts the members, and takes a node its power, while things
-// change all the time.
+// underLoad changes the image, restarts the members, and cuts a node's power, all under load.
 func (c *cluster) underLoad(ctx context.Context) error {
 	l, err := c.startLoad(ctx)
 	if err != nil {
@@ -238,7 +237,8 @@ func (c *cluster) rolls(ctx context.Context, block, image string) error {
 	})
 }
 
-// rolled waits until all members are of an image, and ready, and nothing is wrong.
+// rolled waits until all members have the image and are ready, and flotilla status finds nothing
+// wrong.
 func (c *cluster) rolled(ctx context.Context, image string) error {
 	if err := c.nodes[0].quiet(ctx, "kubectl -n kube-system rollout status statefulset/flotilla --timeout=8m"); err != nil {
 		return err
@@ -253,7 +253,6 @@ func (c *cluster) rolled(ctx context.Context, image string) error {
 	return c.healthy(ctx)
 }
 
-// members returns the fleet's pods.
 func (c *cluster) members(ctx context.Context) ([]corev1.Pod, error) {
 	return c.membersIn(ctx, metav1.NamespaceSystem)
 }
@@ -270,9 +269,9 @@ func (c *cluster) membersIn(ctx context.Context, namespace string) ([]corev1.Pod
 	return pods.Items, nil
 }
 
-// losesPower ends a node with a member on it at once. The others get the member's shards, and its
-// pods are replaced, the member by the taint that says that the node is off. Then the node boots
-// again.
+// losesPower cuts the power of a node with a member on it. Others take over the shards, the
+// Deployment's pods are replaced, and after the out-of-service taint the member is. Then the node
+// boots again.
 func (c *cluster) losesPower(ctx context.Context, n *node) error {
 	members, err := c.members(ctx)
 	if err != nil {
@@ -334,7 +333,7 @@ func (c *cluster) losesPower(ctx context.Context, n *node) error {
 	})
 }
 
-// movesFrom waits until others than the member hold all shards.
+// movesFrom waits until other members hold all shards.
 func (c *cluster) movesFrom(ctx context.Context, member string) error {
 	_, err := harness.Await(ctx, harness.Patience, "others have the shards of "+member, func(ctx context.Context) error {
 		leases, err := c.leases(ctx, func(labels map[string]string) bool { return labels[leaseapi.ShardLabel] != "" })
@@ -351,7 +350,8 @@ func (c *cluster) movesFrom(ctx context.Context, member string) error {
 	return err
 }
 
-// podsLeave waits until the Deployment on all nodes has as many pods as it wants, on other nodes.
+// podsLeave waits until the Deployment that was spread over all nodes has all of its pods on other
+// nodes.
 func (c *cluster) podsLeave(ctx context.Context, n *node) error {
 	_, err := harness.Await(ctx, harness.Patience, "the pods on "+n.name+" are replaced", func(ctx context.Context) error {
 		pods, err := c.client.CoreV1().Pods(spread).List(ctx, metav1.ListOptions{})
@@ -372,7 +372,7 @@ func (c *cluster) podsLeave(ctx context.Context, n *node) error {
 	return err
 }
 
-// returned waits until the node, its controlling pods and the fleet are as before.
+// returned waits until the node, its control-plane pods and the fleet are as before.
 func (c *cluster) returned(ctx context.Context, n *node) error {
 	if err := c.ready(ctx, n); err != nil {
 		return err

@@ -13,8 +13,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// shadow runs shadows beside the stock controller manager by docs/shadow.md: by kustomize, by Helm,
-// and as a process of a node.
+// shadow runs shadows beside the stock controller manager as docs/shadow.md describes: by
+// kustomize, by Helm, and as a process on a node.
 func shadow(ctx context.Context, c *cluster) error {
 	if err := c.mark(); err != nil {
 		return err
@@ -34,12 +34,12 @@ func shadow(ctx context.Context, c *cluster) error {
 		follow("shadow-helm-away"),
 		func() error { return c.shadowProcess(ctx) },
 		func() error { return c.out.step("the audit logs", func() error { return c.shadowsWroteNothing(ctx) }) },
-		// It stays where members are to come; the next stages bring it themselves.
+		// deploy/rbac would stay for members to come. The next stages install it themselves.
 		func() error { return c.nodes[0].quiet(ctx, "kubectl delete -k deploy/rbac") },
 	)
 }
 
-// reports waits until the shadow's pod has logged a report, in which nothing is missing.
+// reports waits until the shadow's pod has logged a report of full caches and no missing right.
 func (c *cluster) reports(ctx context.Context) error {
 	script, err := c.book.script("shadow-logs")
 	if err != nil {
@@ -79,7 +79,7 @@ func reportHolds(log string) error {
 	return nil
 }
 
-// shadowProcess runs a shadow as the page has it on a node, until its caches are full: then it is
+// shadowProcess runs a shadow on a node with the page's command. When its caches are full it is
 // told to end, and reports.
 func (c *cluster) shadowProcess(ctx context.Context) error {
 	script, err := c.book.script("shadow-process")
@@ -103,8 +103,8 @@ cat /tmp/shadow.log`
 	})
 }
 
-// shadowsWroteNothing asks the audit logs of this stage and the API server: shadows have asked who
-// may do what, and sent no other request that changes something. They have no Leases.
+// shadowsWroteNothing checks this stage's audit logs and the API server. Apart from reads, shadows
+// may only ask for their rights. They have no Leases.
 func (c *cluster) shadowsWroteNothing(ctx context.Context) error {
 	asked := 0
 	for _, n := range c.central() {

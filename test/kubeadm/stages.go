@@ -2,8 +2,8 @@ package main
 
 import "context"
 
-// stage is a part of the story that needs a cluster with the stock kube-controller-manager, and
-// leaves one.
+// stage is a part of the test that starts and ends with a cluster run by the stock
+// kube-controller-manager.
 type stage struct {
 	name string
 	run  func(context.Context, *cluster) error

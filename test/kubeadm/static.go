@@ -17,11 +17,11 @@ import (
 
 const (
 	manifestFile = "etc/kubernetes/manifests/kube-controller-manager.yaml"
-	// addedFlag is what an operator changes as well; kubeadm has to remember it.
+	// addedFlag is an operator's own change, which kubeadm has to keep.
 	addedFlag = "--terminated-pod-gc-threshold=12500"
 )
 
-// staticPods goes to static pods of the fleet node by node, through an upgrade by kubeadm, and
+// staticPods moves to static pods of the fleet node by node, through an upgrade by kubeadm, and
 // back.
 func staticPods(ctx context.Context, c *cluster) error {
 	if err := c.mark(); err != nil {
@@ -43,8 +43,8 @@ func staticPods(ctx context.Context, c *cluster) error {
 	)
 }
 
-// toFleet replaces the stock manifests. All nodes but the last follow the way for several nodes,
-// the last one that for one. The Deployment is scaled between two nodes.
+// toFleet replaces the stock manifests. All nodes but the last follow the steps for several nodes,
+// and the last one those for a single node. Between two nodes it scales the Deployment.
 func (c *cluster) toFleet(ctx context.Context, namespace string) error {
 	central := c.central()
 	for _, n := range central {
@@ -103,7 +103,7 @@ func (c *cluster) follow(ctx context.Context, n *node, block string) error {
 	return c.logged(limited, n, script)
 }
 
-// addFlag is the editor in which the page's reader adds a flag.
+// addFlag stands for the editor in which the page's reader adds a flag.
 func (c *cluster) addFlag(n *node) error {
 	const config, empty = "etc/kubernetes/kubeadm-flotilla.yaml", "controllerManager: {}\n"
 	text, err := os.ReadFile(n.path(config))
@@ -123,7 +123,7 @@ var (
 	intended = regexp.MustCompile(`^(image: \S+|- ` + addedFlag + `|readinessProbe:|failureThreshold: 3|httpGet:|host: 127\.0\.0\.1|path: /readyz|port: probe-port|scheme: HTTPS|periodSeconds: 2|timeoutSeconds: 15)$`)
 )
 
-// onlyIntended requires that the manifest differs from the stock one as the page says.
+// onlyIntended requires that the manifest differs from the stock one only as the page says.
 func (c *cluster) onlyIntended(ctx context.Context, n *node) error {
 	script, err := c.book.script("static-diff")
 	if err != nil {
@@ -141,9 +141,9 @@ func (c *cluster) onlyIntended(ctx context.Context, n *node) error {
 	return nil
 }
 
-// waits requires that the member on a node runs, and is not ready, because it waits for the leader
-// lock: unless the fleet has it, which may be quicker than the next stock replica when the one that
-// led has gone.
+// waits requires that the member on a node runs but is not ready, because it waits for the leader
+// lock. Or the fleet holds the lock already, because it was quicker than the next stock replica
+// when the stock leader left.
 func (c *cluster) waits(ctx context.Context, n *node) error {
 	_, err := harness.Await(ctx, harness.Patience, "the member on "+n.name+" waits for the leader lock", func(ctx context.Context) error {
 		pod, err := c.staticPod(ctx, n, true)
@@ -170,8 +170,8 @@ func (c *cluster) waits(ctx context.Context, n *node) error {
 	return err
 }
 
-// staticPod returns the controller manager's pod on a node, and an error if its container does not
-// run or is not the fleet's, or not the stock one.
+// staticPod returns the controller manager's pod on a node. It fails unless the container runs and
+// is the fleet's if fleet is set, or stock otherwise.
 func (c *cluster) staticPod(ctx context.Context, n *node, fleet bool) (*corev1.Pod, error) {
 	pod, err := c.client.CoreV1().Pods(metav1.NamespaceSystem).Get(ctx, harness.Stock+"-"+n.name, metav1.GetOptions{})
 	if err != nil {
@@ -193,8 +193,8 @@ func ready(pod *corev1.Pod) bool {
 	})
 }
 
-// staticReady waits until the member on each node is ready, asks each by the page's command, and
-// requires that the operator's command finds nothing wrong.
+// staticReady waits until the member on each node is ready, and asks each one with the page's
+// command. It also requires that the operator's command finds nothing wrong.
 func (c *cluster) staticReady(ctx context.Context) error {
 	script, err := c.book.script("static-check")
 	if err != nil {
@@ -222,8 +222,8 @@ func (c *cluster) staticReady(ctx context.Context) error {
 	return c.healthy(ctx)
 }
 
-// healthy waits until flotilla status finds nothing wrong, or has a warning such as that shards
-// have moved often.
+// healthy waits until flotilla status finds nothing worse than a warning, such as that shards have
+// moved often.
 func (c *cluster) healthy(ctx context.Context) error {
 	_, err := harness.Await(ctx, harness.Patience, "flotilla status finds nothing wrong", func(ctx context.Context) error {
 		return c.nodes[0].quiet(ctx, "flotilla status || test $? -eq 3")
@@ -231,7 +231,7 @@ func (c *cluster) healthy(ctx context.Context) error {
 	return err
 }
 
-// upgrade has kubeadm upgrade each node, which writes the manifests again.
+// upgrade runs kubeadm upgrade on each node, which rewrites the manifests.
 func (c *cluster) upgrade(ctx context.Context) error {
 	return inOrder(
 		func() error { return c.upgradeNodes(ctx, "static-upgrade", c.keptFlags) },
@@ -240,8 +240,8 @@ func (c *cluster) upgrade(ctx context.Context) error {
 	)
 }
 
-// upgradeNodes runs the block kind-first on the first node of the control plane and kind-others on
-// each other one, and checks each node after that.
+// upgradeNodes runs the block kind-first on the first control-plane node and kind-others on the
+// others, and checks each node after that.
 func (c *cluster) upgradeNodes(ctx context.Context, kind string, check func(*node) error) error {
 	block := kind + "-first"
 	for _, n := range c.central() {
@@ -259,7 +259,7 @@ func (c *cluster) upgradeNodes(ctx context.Context, kind string, check func(*nod
 	return nil
 }
 
-// keptFlags requires that the manifest still is the fleet's, and has the flags that it had.
+// keptFlags requires that the manifest is still the fleet's, with all its flags.
 func (c *cluster) keptFlags(n *node) error {
 	text, err := os.ReadFile(n.path(manifestFile))
 	if err != nil {

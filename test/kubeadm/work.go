@@ -21,8 +21,8 @@ const (
 	taint    = "node-role.kubernetes.io/control-plane"
 )
 
-// deployment returns a Deployment of pods that do nothing, on any node, and that are replaced soon
-// after theirs is lost.
+// deployment returns a Deployment of pods that do nothing. They run on any node and are replaced
+// soon after their node is lost.
 func deployment(image string, replicas int32) *appsv1.Deployment {
 	labels := map[string]string{"app": workName}
 	tolerations := []corev1.Toleration{{Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
@@ -63,8 +63,8 @@ func (c *cluster) scale(ctx context.Context, namespace string, replicas int32) e
 	return err
 }
 
-// settled waits until the Deployment has so many pods that are available, and no others. Its status
-// then is of its last change.
+// settled waits until the Deployment has exactly this many pods, all available. Its status must be
+// of its latest generation.
 func (c *cluster) settled(ctx context.Context, namespace string, replicas int32) error {
 	_, err := harness.Await(ctx, harness.Patience, fmt.Sprintf("the Deployment in %s has %d pods", namespace, replicas), func(ctx context.Context) error {
 		d, err := c.client.AppsV1().Deployments(namespace).Get(ctx, workName, metav1.GetOptions{})
@@ -91,14 +91,14 @@ func (c *cluster) remove(ctx context.Context, namespace string) error {
 		case apierrors.IsNotFound(err):
 			return nil
 		case err == nil:
-			return errors.New("it is there")
+			return errors.New("it still exists")
 		}
 		return err
 	})
 	return err
 }
 
-// works has whoever leads make a Deployment, scale it, and delete its namespace.
+// works makes the current leader create a Deployment, scale it, and delete its namespace.
 func (c *cluster) works(ctx context.Context, namespace, who string) error {
 	return c.out.step("Deployment made and scaled, namespace deleted, by "+who, func() error {
 		return inOrder(
@@ -111,7 +111,7 @@ func (c *cluster) works(ctx context.Context, namespace, who string) error {
 	})
 }
 
-// leaderLock returns who holds the Lease by which stock replicas elect their leader.
+// leaderLock returns the holder of the Lease by which stock replicas elect their leader.
 func (c *cluster) leaderLock(ctx context.Context) (string, error) {
 	lease, err := c.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, harness.Stock, metav1.GetOptions{})
 	if err != nil {
@@ -120,8 +120,8 @@ func (c *cluster) leaderLock(ctx context.Context) (string, error) {
 	return ptr.Deref(lease.Spec.HolderIdentity, ""), nil
 }
 
-// holds waits until the leader lock, the stock controller manager's Lease, is held by the fleet or
-// by a stock leader that has renewed it since it was asked.
+// holds waits until the fleet holds the leader lock, or, without fleet, until a stock leader holds
+// it and has renewed it since the first look.
 func (c *cluster) holds(ctx context.Context, fleet bool) error {
 	var first string
 	_, err := harness.Await(ctx, harness.Patience, "the leader lock changes hands", func(ctx context.Context) error {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// childVariable makes this test's binary the process of a container.
+// childVariable makes this test binary run as a container's process.
 const childVariable = "KUBELET_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -29,14 +29,14 @@ type sight struct {
 	UID, GID int
 	Groups   []int
 	Env      map[string]string
-	// Files are the contents of readable files, by path; those of executables are left out. Modes
-	// are theirs.
+	// Files are the contents of readable files by path, without executables. Modes are the files'
+	// modes.
 	Files, Modes map[string]string
-	// Writable says which folders could be written to.
+	// Writable are the folders that the container can write to.
 	Writable []string
 }
 
-// child serves on the pod's address until it gets SIGTERM, which a stubborn one ignores.
+// child serves on the pod's address until it gets SIGTERM. In mode stubborn it ignores the signal.
 func child(mode string) int {
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGTERM)

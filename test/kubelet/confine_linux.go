@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Supported returns nil if processes can be given a root directory and a user of their own here,
-// else what is missing.
+// Supported returns nil if processes can have their own root directory and user here, and otherwise
+// an error that names what is missing.
 func Supported() error {
 	cmd := exec.Command("/bin/true")
 	confine(cmd, "/", identity{uid: 65532, gid: 65532})
@@ -20,8 +20,8 @@ func Supported() error {
 	return nil
 }
 
-// confine gives a command a root directory and a user: of this machine if this process is root,
-// else of a user namespace in which this process's user stands for that one.
+// confine gives a command a root directory and a user. If this process is root, it is a user of
+// this machine. Otherwise it is one of a user namespace, to which this process's user is mapped.
 func confine(cmd *exec.Cmd, root string, who identity) {
 	credential := &syscall.Credential{Uid: uint32(who.uid), Gid: uint32(who.gid)}
 	for _, group := range who.groups {
@@ -37,7 +37,7 @@ func confine(cmd *exec.Cmd, root string, who identity) {
 	cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: int(who.gid), HostID: os.Getegid(), Size: 1}}
 }
 
-// ownLike gives a file the owner of another, where this process may.
+// ownLike gives a file the owner of another, if this process may.
 func ownLike(info fs.FileInfo, path string) error {
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || os.Geteuid() != 0 {

@@ -8,9 +8,9 @@ import (
 	"os/exec"
 )
 
-// Supported returns nil if processes can be given a root directory and a user of their own here,
-// else what is missing.
-func Supported() error { return errors.New("kubelet: only Linux is known") }
+// Supported returns nil if processes can have their own root directory and user here, and otherwise
+// an error that names what is missing.
+func Supported() error { return errors.New("kubelet: only Linux is supported") }
 
 func confine(*exec.Cmd, string, identity) {}
 

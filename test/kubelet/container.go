@@ -15,18 +15,18 @@ import (
 	"k8s.io/kubernetes/third_party/forked/golang/expansion"
 )
 
-// container is all that is needed to start a container.
+// container has everything that is needed to start a container.
 type container struct {
 	spec *corev1.Container
 	root string
-	// path and dir are as seen from within the root.
+	// path and dir are relative to the root.
 	path, dir string
-	// argv begins with the name that the container is called by.
+	// argv begins with the name by which the container calls its program.
 	argv, env []string
 	user      identity
 }
 
-// identity is who a process is.
+// identity is the user and the groups of a process.
 type identity struct {
 	uid, gid int64
 	groups   []int64
@@ -36,7 +36,7 @@ type identity struct {
 func (w *worker) prepare(ctx context.Context) (*container, error) {
 	pod := w.pod
 	if len(pod.Spec.Containers) != 1 || len(pod.Spec.InitContainers) > 0 {
-		return nil, errors.New("only pods with one container and no init containers are known")
+		return nil, errors.New("only pods with one container and no init containers are supported")
 	}
 	spec := &pod.Spec.Containers[0]
 	image, err := w.k.opts.Image(spec.Image)
@@ -79,7 +79,7 @@ func addressOf(pod *corev1.Pod) (string, error) {
 	return nextAddress()
 }
 
-// identityOf is who the process is: what the container says, else the pod, else the image.
+// identityOf returns the process's identity from the container, else the pod, else the image.
 func identityOf(pod *corev1.Pod, c *corev1.Container, image Image) (identity, error) {
 	who, nonRoot := identity{uid: image.User}, false
 	if s := pod.Spec.SecurityContext; s != nil {
@@ -107,7 +107,8 @@ func override(value *int64, by *int64) {
 	}
 }
 
-// resolve finds what is started, with which arguments: command in place of the image's entrypoint.
+// resolve finds the program and its arguments. The container's command replaces the image's
+// entrypoint.
 func (c *container) resolve(image Image, values map[string]string) error {
 	line := image.Entrypoint
 	if len(c.spec.Command) > 0 {
@@ -122,8 +123,8 @@ func (c *container) resolve(image Image, values map[string]string) error {
 	return err
 }
 
-// find looks for an executable file in the root, along the container's PATH if the name has no
-// slash.
+// find looks for an executable file in the root. A name without a slash is looked up in the
+// container's PATH.
 func (c *container) find(name string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -140,7 +141,7 @@ func (c *container) find(name string) (string, error) {
 	return "", fmt.Errorf("exec: %q: executable file not found in $PATH", name)
 }
 
-// apply returns what puts a command into the container.
+// apply returns a function that puts a command into the container.
 func (c *container) apply(argv []string) func(*exec.Cmd) {
 	return func(cmd *exec.Cmd) {
 		cmd.Args, cmd.Env, cmd.Dir = argv, c.env, c.dir
@@ -156,9 +157,9 @@ func expandAll(texts []string, values map[string]string) []string {
 	return out
 }
 
-// environment resolves the container's variables, each of which may refer to those before it.
+// environment resolves the container's variables. Each may refer to earlier ones.
 func (w *worker) environment(ctx context.Context, c *corev1.Container, image Image) (map[string]string, error) {
-	// What container engines and kubelets add.
+	// Container engines and kubelets add these.
 	values := map[string]string{
 		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME": w.pod.Name,
 		"KUBERNETES_SERVICE_HOST": w.k.host, "KUBERNETES_SERVICE_PORT": w.k.port,
@@ -168,7 +169,7 @@ func (w *worker) environment(ctx context.Context, c *corev1.Container, image Ima
 		values[name] = value
 	}
 	if len(c.EnvFrom) > 0 {
-		return nil, errors.New("envFrom is not known")
+		return nil, errors.New("envFrom is not supported")
 	}
 	for _, v := range c.Env {
 		value, err := w.value(ctx, v)
@@ -200,11 +201,11 @@ func (w *worker) value(ctx context.Context, v corev1.EnvVar) (string, error) {
 		}
 		return config.Data[from.ConfigMapKeyRef.Key], nil
 	default:
-		return "", errors.New("only fieldRef, secretKeyRef and configMapKeyRef are known")
+		return "", errors.New("only fieldRef, secretKeyRef and configMapKeyRef are supported")
 	}
 }
 
-// field reads a field of the pod that a container may be told.
+// field returns a field of the pod, as the downward API names it.
 func (w *worker) field(path string) (string, error) {
 	switch path {
 	case "spec.nodeName":

@@ -23,40 +23,40 @@ import (
 
 // Image is what a container is started from.
 type Image struct {
-	// Root is a folder with the image's files. They are linked, not copied, where that is possible:
-	// do not change them.
+	// Root is a folder with the image's files. They are linked, not copied, if possible: do not
+	// change them.
 	Root string
 	// Entrypoint and Env ("NAME=value") are the image's own.
 	Entrypoint, Env []string
-	// User is the image's number of a user; 0 is root, as in images that name none.
+	// User is the image's user id. It is 0, root, for images that name none.
 	User int64
 }
 
-// Options say what Node plays and with what. All fields without a default are required.
+// Options configure a Kubelet. All fields without a default are required.
 type Options struct {
 	// Node is the name of the node, a DNS label.
 	Node string
-	// Labels and Taints of the Node object, beside the usual labels. Default: none.
+	// Labels and Taints are added to the Node object. Default: only the usual labels.
 	Labels map[string]string
 	Taints []corev1.Taint
-	// Config is how the API server is reached, by the kubelet and, host and port, by the pods. Give
-	// it the rights of system:node:<name>.
+	// Config connects the kubelet to the API server. Pods get its host and port. Give it the rights
+	// of system:node:<name>.
 	Config *rest.Config
-	// Dir is where the pods' root directories are made, absolute. It must exist, and is the
-	// caller's to remove.
+	// Dir is an absolute path to the folder for the pods' root directories. It must exist, and the
+	// caller removes it.
 	Dir string
 	// Host is a folder that stands for the node's file system: hostPath volumes are copied from
 	// there. Default: pods with such volumes are refused.
 	Host string
 	// Image finds an image by its reference.
 	Image func(reference string) (Image, error)
-	// Plane starts the processes, keeps their logs, and ends them should this process die.
+	// Plane starts the processes, keeps their logs, and ends them if this process dies.
 	Plane *controlplane.ControlPlane
 	// Log receives a line for each start and end of a container. Default: none are written.
 	Log io.Writer
 }
 
-// Kubelet plays one node.
+// Kubelet acts as one node.
 type Kubelet struct {
 	opts       Options
 	client     kubernetes.Interface
@@ -124,7 +124,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	return nil
 }
 
-// see tells the pod's worker of a version of the pod; the first one starts it.
+// see passes a version of the pod to the pod's worker. The first version starts the worker.
 func (k *Kubelet) see(ctx context.Context, pod *corev1.Pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -142,7 +142,7 @@ func (k *Kubelet) see(ctx context.Context, pod *corev1.Pod) {
 	}
 }
 
-// lose tells the pod's worker that the object is gone, which is an order to stop at once.
+// lose tells the pod's worker that the object is gone. The worker then stops at once.
 func (k *Kubelet) lose(pod *corev1.Pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -24,27 +24,27 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// world is a control plane and one node of processes.
-type world struct {
+// fixture is a control plane and one node of processes.
+type fixture struct {
 	client kubernetes.Interface
 	mu     sync.Mutex
 	log    strings.Builder
 }
 
 // Write implements io.Writer.
-func (w *world) Write(p []byte) (int, error) {
+func (w *fixture) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.log.Write(p)
 }
 
-func (w *world) logged() string {
+func (w *fixture) logged() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.log.String()
 }
 
-// showLogs prints what the containers have said.
+// showLogs prints the containers' logs.
 func showLogs(t *testing.T, plane *controlplane.ControlPlane) {
 	logs, _ := filepath.Glob(filepath.Join(plane.Dir(), "pod-*.log"))
 	for _, name := range logs {
@@ -52,10 +52,10 @@ func showLogs(t *testing.T, plane *controlplane.ControlPlane) {
 	}
 }
 
-func startWorld(t *testing.T) *world {
+func startFixture(t *testing.T) *fixture {
 	t.Helper()
 	plane := harness.StartPlane(t, controlplane.Options{})
-	w := &world{client: harness.Client(t, plane)}
+	w := &fixture{client: harness.Client(t, plane)}
 	config, err := plane.ConfigFor("system:node:n", "system:nodes")
 	if err != nil {
 		t.Fatal(err)
@@ -93,8 +93,8 @@ func startWorld(t *testing.T) *world {
 	return w
 }
 
-// create makes what controllers make in a cluster that has them, and what the pods mount.
-func (w *world) create(t *testing.T) {
+// create creates what controllers would create in a real cluster, and what the pods mount.
+func (w *fixture) create(t *testing.T) {
 	t.Helper()
 	core, opts := w.client.CoreV1(), metav1.CreateOptions{}
 	_, err := core.ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, opts)
@@ -120,7 +120,7 @@ func newPod(name, mode string) *corev1.Pod {
 				Name: "c", Image: "i", Args: []string{"--name=$(NAME)"},
 				Env: []corev1.EnvVar{
 					{Name: childVariable, Value: mode},
-					{Name: "XDG_CACHE_HOME", Value: "/scratch/cache"}, // envtest makes a folder when it is imported
+					{Name: "XDG_CACHE_HOME", Value: "/scratch/cache"}, // Importing envtest creates a folder.
 					{Name: "NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
 					{Name: "IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}}},
 				},
@@ -139,15 +139,15 @@ func newPod(name, mode string) *corev1.Pod {
 	}
 }
 
-func (w *world) start(t *testing.T, pod *corev1.Pod) {
+func (w *fixture) start(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	if _, err := w.client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// eventually waits until the pod is as the condition says, and returns it.
-func (w *world) eventually(t *testing.T, name, what string, condition func(*corev1.Pod) bool) *corev1.Pod {
+// eventually waits until the pod meets the condition, and returns it.
+func (w *fixture) eventually(t *testing.T, name, what string, condition func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
 	var pod *corev1.Pod
 	harness.Eventually(t, harness.Patience, name+": "+what, func(ctx context.Context) (err error) {
@@ -179,14 +179,15 @@ func post(t *testing.T, pod *corev1.Pod, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if response, err := http.DefaultClient.Do(request); err == nil { // Who dies does not answer.
+	if response, err := http.DefaultClient.Do(request); err == nil { // A process that dies does not answer.
 		response.Body.Close()
 	}
 }
 
-// TestKubelet runs pods on a real API server: what they see, when they are ready, and how they end.
+// TestKubelet runs pods on a real API server. It checks what they see, when they are ready, and how
+// they end.
 func TestKubelet(t *testing.T) {
-	w := startWorld(t)
+	w := startFixture(t)
 	w.start(t, newPod("p", "plain"))
 	pod := w.eventually(t, "p", "ready", restarted(0))
 	t.Run("what a container sees", func(t *testing.T) { requireSight(t, pod) })
@@ -196,12 +197,12 @@ func TestKubelet(t *testing.T) {
 	post(t, pod, "/sick")
 	pod = w.eventually(t, "p", "started again because it was not alive", restarted(1))
 	if s := pod.Status.ContainerStatuses[0].LastTerminationState.Terminated; s == nil || !strings.Contains(s.Message, "liveness probe failed") {
-		t.Errorf("the last end is said to be %+v", s)
+		t.Errorf("the last termination is %+v", s)
 	}
 	post(t, pod, "/die")
 	pod = w.eventually(t, "p", "started again because it had ended", restarted(2))
 	if s := pod.Status.ContainerStatuses[0].LastTerminationState.Terminated; s == nil || s.ExitCode != 3 {
-		t.Errorf("the last end is said to be %+v", s)
+		t.Errorf("the last termination is %+v", s)
 	}
 	w.delete(t, "p", 60)
 	if !strings.Contains(w.logged(), "p: ended with 0 stopped") {
@@ -216,7 +217,7 @@ func TestKubelet(t *testing.T) {
 	}
 }
 
-func (w *world) delete(t *testing.T, name string, grace int64) {
+func (w *fixture) delete(t *testing.T, name string, grace int64) {
 	t.Helper()
 	if err := w.client.CoreV1().Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &grace}); err != nil {
 		t.Fatal(err)
@@ -253,19 +254,19 @@ func requireSight(t *testing.T, pod *corev1.Pod) {
 		t.Errorf("the token is %q", s.Files[account+"token"])
 	}
 	if _, there := s.Files["/secret/other"]; there || len(s.Files) != 4 || len(s.Modes) != 5 {
-		t.Errorf("files that are no business of the container's, or too few: %v", s.Modes)
+		t.Errorf("files that the container must not see, or too few: %v", s.Modes)
 	}
 	if os.Geteuid() == 0 && !slices.Equal(s.Writable, []string{"/scratch"}) {
-		t.Errorf("it can write to %v, want /scratch alone", s.Writable)
+		t.Errorf("it can write to %v, want only /scratch", s.Writable)
 	}
 	if s.Env["KUBERNETES_SERVICE_HOST"] != "127.0.0.1" || s.Env["HOSTNAME"] != "p" || s.Env["HOME"] != "" {
 		t.Errorf("environment %v", s.Env)
 	}
 }
 
-// TestRefused has what is not known refused, and said so.
+// TestRefused: unsupported pods are refused, and their status says why.
 func TestRefused(t *testing.T) {
-	w := startWorld(t)
+	w := startFixture(t)
 	for name, tc := range map[string]struct {
 		change func(*corev1.PodSpec)
 		want   string

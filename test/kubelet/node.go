@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// As a kubelet: a Lease of 40 s, renewed every quarter of it.
+	// A kubelet's Lease lasts 40 s and is renewed every quarter of that.
 	leaseSeconds = 40
 	heartbeat    = 10 * time.Second
 
 	hostIP = "127.0.0.1"
 )
 
-// register creates the Node, Ready.
+// register creates the Node, with the condition Ready.
 func (k *Kubelet) register(ctx context.Context) error {
 	labels := map[string]string{
 		corev1.LabelHostname: k.opts.Node, corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH,
@@ -89,13 +89,13 @@ func (k *Kubelet) renew(ctx context.Context) error {
 
 var lastAddress atomic.Uint32
 
-// nextAddress returns a loopback address that no other pod of this process has, and hardly one of
-// another process.
+// nextAddress returns a loopback address that no other pod of this process has, and most likely no
+// other process either.
 func nextAddress() (string, error) {
 	const first, last = 2, 254
 	pid := os.Getpid()
 	n := first + lastAddress.Add(1)%(last-first)
-	// 127.0.0.0/16 is left to everybody else.
+	// 127.0.0.0/16 is left to other programs.
 	address := fmt.Sprintf("127.%d.%d.%d", 1+pid>>8%250, pid%256, n)
 	listener, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {

@@ -13,19 +13,19 @@ import (
 	httpprobe "k8s.io/kubernetes/pkg/probe/http"
 )
 
-// verdict is what the probes say of a container.
+// verdict is the probes' result for a container.
 type verdict struct {
 	// begun: the startup probe has succeeded. ready: so has the readiness probe.
 	begun, ready bool
-	// fatal: the container is to be ended, because of reason.
+	// fatal: the container must be ended, because of reason.
 	fatal  bool
 	reason string
 }
 
-// check is one look at a container; nil is success.
+// check probes a container once; nil is success.
 type check func(ctx context.Context, p *corev1.Probe) error
 
-// runProbes runs a container's probes until ctx ends, and tells each change of the verdict.
+// runProbes runs a container's probes until ctx ends, and sends each change of the verdict.
 func runProbes(ctx context.Context, c *corev1.Container, look check, events chan<- verdict) {
 	tell := func(v verdict) {
 		select {
@@ -76,8 +76,8 @@ func runProbes(ctx context.Context, c *corev1.Container, look check, events chan
 	}
 }
 
-// watchProbe looks until ctx ends, and reports the first verdict and each one that differs from the
-// one before. A verdict takes as many equal looks in a row as its threshold says.
+// watchProbe probes until ctx ends, and reports the first result and each change. A result counts
+// after as many equal ones in a row as its threshold requires.
 func watchProbe(ctx context.Context, p *corev1.Probe, look check, report func(ok bool, err error)) {
 	timer := time.NewTimer(time.Duration(p.InitialDelaySeconds) * time.Second)
 	defer timer.Stop()
@@ -140,7 +140,7 @@ func (c *container) probe(ctx context.Context, address string, events chan<- ver
 			}
 			return err
 		default:
-			return errors.New("only httpGet and exec are known")
+			return errors.New("only httpGet and exec are supported")
 		}
 	}, events)
 }

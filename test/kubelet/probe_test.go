@@ -13,7 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// script answers looks in turn: + success, - failure, and the last one for ever.
+// script returns a check that gives these answers, + for success and - for failure, and repeats the
+// last.
 func script(answers string) check {
 	n := 0
 	return func(context.Context, *corev1.Probe) error {
@@ -26,12 +27,12 @@ func script(answers string) check {
 	}
 }
 
-// TestWatchProbe has thresholds counted in equal looks in a row.
+// TestWatchProbe checks that thresholds count equal results in a row.
 func TestWatchProbe(t *testing.T) {
 	for _, tc := range []struct {
 		name, answers string
 		probe         corev1.Probe
-		want          string // second and verdict of each report
+		want          string // Second and result of each report.
 	}{
 		{"defaults of the type", "+", corev1.Probe{}, "0+"},
 		{"delay", "+", corev1.Probe{InitialDelaySeconds: 5, PeriodSeconds: 10}, "5+"},
@@ -54,7 +55,7 @@ func TestWatchProbe(t *testing.T) {
 	}
 }
 
-// TestRunProbes has the probes of a container in their order.
+// TestRunProbes runs the probes of a container in their order.
 func TestRunProbes(t *testing.T) {
 	startup, liveness, readiness := &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 3}, &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 2}, &corev1.Probe{PeriodSeconds: 1}
 	for _, tc := range []struct {

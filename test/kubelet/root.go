@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// layOut makes a root directory with the image's files, linked where possible. Files that are there
-// stay.
+// layOut makes a root directory with the image's files, linked if possible. It keeps files that
+// exist.
 func layOut(image, root string) error {
 	return filepath.WalkDir(image, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -41,7 +41,7 @@ func linkOrCopy(from, to string) error {
 	if err := ignoreExist(os.Link(from, to)); err == nil {
 		return nil
 	}
-	// Another file system.
+	// They are on different file systems.
 	return copyFile(from, to)
 }
 
@@ -52,7 +52,7 @@ func ignoreExist(err error) error {
 	return err
 }
 
-// copyTree copies a file or a folder of the node, owners and modes included.
+// copyTree copies a file or a folder of the node, with owners and modes.
 func copyTree(from, to string, kind corev1.HostPathType) error {
 	_, err := os.Stat(from)
 	if errors.Is(err, fs.ErrNotExist) && kind == corev1.HostPathDirectoryOrCreate {
@@ -98,7 +98,7 @@ func copyFile(from, to string) error {
 	return errors.Join(os.Chmod(to, info.Mode().Perm()), ownLike(info, to))
 }
 
-// own gives a file to the pod's group, where this process may.
+// own gives a file to the pod's group, if this process may.
 func (i identity) own(path string) error {
 	if os.Geteuid() != 0 || len(i.groups) == 0 {
 		return nil // In a user namespace all files are the container's.

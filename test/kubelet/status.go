@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// podStatus is what is known of a pod's only container.
+// podStatus is the status of a pod's only container.
 type podStatus struct {
 	address        string
 	started        metav1.Time
@@ -18,7 +18,7 @@ type podStatus struct {
 	state, last    corev1.ContainerState
 	begun, ready   bool
 	running, ended bool
-	// dirty is true as long as the API server does not know the latest.
+	// dirty is set until the API server has the latest status.
 	dirty bool
 }
 
@@ -51,7 +51,7 @@ func (s *podStatus) judge(v verdict) {
 	s.begun, s.ready, s.dirty = v.begun, v.ready, true
 }
 
-// phase is upstream's: a container that is started again keeps the pod running.
+// phase follows upstream: a container that is restarted keeps the pod running.
 func (s *podStatus) phase() corev1.PodPhase {
 	switch {
 	case s.ended && s.last.Terminated != nil && s.last.Terminated.ExitCode == 0:
@@ -65,7 +65,7 @@ func (s *podStatus) phase() corev1.PodPhase {
 	}
 }
 
-// apply writes what is known into a pod's status, and leaves the rest.
+// apply writes the container's status into a pod's status, and leaves the rest.
 func (s *podStatus) apply(pod *corev1.Pod) {
 	status := &pod.Status
 	status.Phase, status.StartTime, status.ObservedGeneration = s.phase(), &s.started, pod.Generation
@@ -100,8 +100,7 @@ func set(status *corev1.PodStatus, kind corev1.PodConditionType, value bool) {
 	status.Conditions = append(status.Conditions, corev1.PodCondition{Type: kind, Status: want, LastTransitionTime: metav1.Now()})
 }
 
-// write writes the pod's status, and returns whether the API server knows it now, or has no such
-// pod.
+// write writes the pod's status. It reports whether the API server has it now, or has no such pod.
 func (w *worker) write(ctx context.Context) bool {
 	pods := w.k.client.CoreV1().Pods(w.pod.Namespace)
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {

@@ -16,13 +16,12 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// file is a file of a volume.
 type file struct {
 	content []byte
 	mode    fs.FileMode
 }
 
-// content is what is in a volume, by path.
+// content maps the paths in a volume to its files.
 type content map[string]file
 
 // mountAll writes the container's volumes into the root.
@@ -43,7 +42,7 @@ func (w *worker) mount(ctx context.Context, v corev1.VolumeSource, mount corev1.
 	at := filepath.Join(w.root, mount.MountPath)
 	switch {
 	case mount.SubPath != "" || mount.SubPathExpr != "":
-		return errors.New("subPath is not known")
+		return errors.New("subPath is not supported")
 	case v.HostPath != nil:
 		if w.k.opts.Host == "" {
 			return fmt.Errorf("hostPath %s: this node has no files", v.HostPath.Path)
@@ -59,7 +58,7 @@ func (w *worker) mount(ctx context.Context, v corev1.VolumeSource, mount corev1.
 	if err != nil {
 		return err
 	}
-	// Of an earlier start.
+	// An earlier start may have left it.
 	if err := os.RemoveAll(at); err != nil {
 		return err
 	}
@@ -82,7 +81,7 @@ func (w *worker) mount(ctx context.Context, v corev1.VolumeSource, mount corev1.
 	return nil
 }
 
-// read returns what is in a volume that the API server has the content of.
+// read returns the content of a volume that comes from the API server.
 func (w *worker) read(ctx context.Context, v corev1.VolumeSource) (content, error) {
 	files := content{}
 	switch {
@@ -100,7 +99,7 @@ func (w *worker) read(ctx context.Context, v corev1.VolumeSource) (content, erro
 		}
 		return files, nil
 	default:
-		return nil, errors.New("only secret, configMap, downwardAPI, projected, emptyDir and hostPath are known")
+		return nil, errors.New("only secret, configMap, downwardAPI, projected, emptyDir and hostPath are supported")
 	}
 }
 
@@ -115,7 +114,7 @@ func (w *worker) source(ctx context.Context, files content, s corev1.VolumeProje
 	case s.DownwardAPI != nil:
 		return w.downward(files, s.DownwardAPI.Items, mode)
 	default:
-		return errors.New("only secret, configMap, downwardAPI and serviceAccountToken are known in a projected volume")
+		return errors.New("only secret, configMap, downwardAPI and serviceAccountToken are supported in a projected volume")
 	}
 }
 
@@ -142,7 +141,7 @@ func (w *worker) configMap(ctx context.Context, files content, name string, item
 	return files.project(data, items, mode, false)
 }
 
-// project takes the items from data, all of it if there are none.
+// project adds the items from data, or all of data if there are no items.
 func (files content) project(data map[string][]byte, items []corev1.KeyToPath, mode *int32, optional bool) error {
 	if len(items) == 0 {
 		for key := range data {
@@ -162,7 +161,7 @@ func (files content) project(data map[string][]byte, items []corev1.KeyToPath, m
 func (w *worker) downward(files content, items []corev1.DownwardAPIVolumeFile, mode *int32) error {
 	for _, item := range items {
 		if item.FieldRef == nil {
-			return errors.New("resourceFieldRef is not known")
+			return errors.New("resourceFieldRef is not supported")
 		}
 		value, err := w.field(item.FieldRef.FieldPath)
 		if err != nil {
@@ -173,7 +172,7 @@ func (w *worker) downward(files content, items []corev1.DownwardAPIVolumeFile, m
 	return nil
 }
 
-// token asks for a token that is bound to the pod, as a kubelet does.
+// token requests a token that is bound to the pod, as a kubelet does.
 func (w *worker) token(ctx context.Context, files content, p *corev1.ServiceAccountTokenProjection, mode *int32) error {
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: p.ExpirationSeconds,

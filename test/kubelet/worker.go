@@ -18,20 +18,20 @@ import (
 
 const (
 	firstPause, longestPause = 500 * time.Millisecond, 5 * time.Second
-	// writeRetry is when a status that could not be written is written again.
+	// writeRetry is the delay before a failed status write is repeated.
 	writeRetry = 500 * time.Millisecond
 	// partingTime bounds the last requests for a pod.
 	partingTime = 20 * time.Second
 )
 
-// worker runs one pod. Everything but stop is called by run alone.
+// worker runs one pod. Only run calls its methods, except stop.
 type worker struct {
 	k    *Kubelet
 	pod  *corev1.Pod
 	root string
 
 	stopOnce sync.Once
-	// stopping is closed when the pod is to end, within grace; both are set by stop.
+	// stopping is closed when the pod must end, within grace. stop sets both.
 	stopping chan struct{}
 	grace    time.Duration
 
@@ -46,7 +46,7 @@ func newWorker(k *Kubelet, pod *corev1.Pod) *worker {
 	}
 }
 
-// stop tells run to end the pod within some seconds. Only the first call counts.
+// stop tells run to end the pod within the given seconds. Only the first call counts.
 func (w *worker) stop(seconds int64) {
 	w.stopOnce.Do(func() {
 		w.grace = time.Duration(seconds) * time.Second
@@ -76,7 +76,7 @@ func (w *worker) run(ctx context.Context) {
 	w.part(ctx)
 }
 
-// part says how the pod ended, and deletes it if that was asked for.
+// part writes how the pod ended, and deletes it if that was requested.
 func (w *worker) part(ctx context.Context) {
 	if ctx.Err() != nil {
 		return // The node went away; the pod did not.
@@ -108,8 +108,7 @@ func (w *worker) ownGrace() int64 {
 	return corev1.DefaultTerminationGracePeriodSeconds
 }
 
-// runOnce starts the container and returns when it has ended, and whether it is to be started
-// again.
+// runOnce starts the container and returns when it has ended. It reports whether to start it again.
 func (w *worker) runOnce(ctx context.Context) (again bool) {
 	c, err := w.prepare(ctx)
 	if err != nil {
@@ -144,7 +143,8 @@ func (w *worker) runOnce(ctx context.Context) (again bool) {
 	}
 }
 
-// watch returns when the process has ended, and why the kubelet ended it, empty if it did not.
+// watch returns when the process has ended, with the kubelet's reason for ending it, or "" if it
+// ended on its own.
 func (w *worker) watch(ctx context.Context, process *controlplane.Process, events <-chan verdict) (reason string) {
 	w.write(ctx)
 	stopping := w.stopping
@@ -181,7 +181,7 @@ func (w *worker) watch(ctx context.Context, process *controlplane.Process, event
 	}
 }
 
-// waiting says why the container does not run.
+// waiting writes why the container does not run.
 func (w *worker) waiting(ctx context.Context, reason string, err error) {
 	if ctx.Err() == nil {
 		w.k.logf("%s: %s: %v", w.pod.Name, reason, err)
@@ -190,7 +190,7 @@ func (w *worker) waiting(ctx context.Context, reason string, err error) {
 	}
 }
 
-// pause waits for a moment, and returns false if the pod is to end.
+// pause waits for a moment. It returns false if the pod must end.
 func (w *worker) pause(d time.Duration) bool {
 	select {
 	case <-w.stopping:
@@ -211,7 +211,7 @@ func exitCode(err error) int32 {
 		return 0
 	case !errors.As(err, &status):
 		return -1
-	case status.ExitCode() < 0: // by a signal
+	case status.ExitCode() < 0: // A signal ended it.
 		return 128 + int32(status.Sys().(syscall.WaitStatus).Signal())
 	default:
 		return int32(status.ExitCode())

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// recorded is what deploy/autoscale/rule.yaml writes.
+// recorded is the series that deploy/autoscale/rule.yaml records.
 const recorded = "fleet_another_member_would_help"
 
 func autoscaleFile(t *testing.T, name string) string {
@@ -21,7 +21,6 @@ func autoscaleFile(t *testing.T, name string) string {
 	return string(content)
 }
 
-// autoscaleGroups returns the groups of rules, as Prometheus reads them.
 func autoscaleGroups(t *testing.T) (spec map[string]any, expr string) {
 	t.Helper()
 	var rule struct {
@@ -45,8 +44,8 @@ func autoscaleGroups(t *testing.T) (spec map[string]any, expr string) {
 	return object["spec"].(map[string]any), rule.Spec.Groups[0].Rules[0].Expr
 }
 
-// TestAutoscale holds the files of deploy/autoscale and the chart's autoscaler against each other
-// and against the metrics that there are.
+// TestAutoscale compares the files of deploy/autoscale with the chart's autoscaler and with the
+// documented metrics.
 func TestAutoscale(t *testing.T) {
 	metrics, err := os.ReadFile(filepath.Join(root(t), "docs/metrics.md"))
 	if err != nil {
@@ -88,11 +87,11 @@ func TestAutoscale(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := keda.Spec; s.MinReplicaCount < 2 || s.Fallback.Replicas < 2 || s.IdleReplicaCount != nil {
-		t.Errorf("keda.yaml: %+v: the floor is two members", s)
+		t.Errorf("keda.yaml: %+v, want at least two members", s)
 	}
 }
 
-// TestAnotherMemberWouldHelp has promtool work out the rule for fleets of two.
+// TestAnotherMemberWouldHelp evaluates the rule with promtool for fleets of two.
 func TestAnotherMemberWouldHelp(t *testing.T) {
 	needPromtool(t)
 	spec, _ := autoscaleGroups(t)
@@ -109,7 +108,7 @@ func TestAnotherMemberWouldHelp(t *testing.T) {
 		return file
 	}
 	write("rules.yaml", spec)
-	// Ten items a minute wait for less than 0.1 s, or between 1 and 10 s.
+	// Ten items a minute that wait less than 0.1 s, or between 1 and 10 s, or none.
 	quick, late, none := []string{"0+10x60", "0+10x60", "0+10x60", "0+10x60"}, []string{"0x60", "0x60", "0+10x60", "0+10x60"}, []string{"0x60", "0x60", "0x60", "0x60"}
 	fleet := func(members ...[]string) []map[string]string {
 		var series []map[string]string

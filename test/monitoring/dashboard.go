@@ -7,13 +7,12 @@ import (
 	"strings"
 )
 
-// Dashboard is what the tests want to know of a Grafana dashboard.
+// Dashboard is the part of a Grafana dashboard that the tests read.
 type Dashboard struct {
 	Title         string `json:"title"`
 	UID           string `json:"uid"`
 	SchemaVersion int    `json:"schemaVersion"`
-	// Panels are all panels in the order of the page, those in collapsed rows after the row they
-	// are in.
+	// Panels are all panels in the order of the page. Those in collapsed rows come after their row.
 	Panels     []Panel `json:"panels"`
 	Templating struct {
 		List []Variable `json:"list"`
@@ -43,14 +42,14 @@ type Panel struct {
 		} `json:"defaults"`
 	} `json:"fieldConfig"`
 	Targets []Target `json:"targets"`
-	// Collapsed says of a row that its panels are shown when it is opened. They are in Panels then.
+	// Collapsed is set for a row that hides its panels until it is opened. They are in Panels then.
 	Collapsed bool    `json:"collapsed"`
 	Panels    []Panel `json:"panels"`
 	// In is the ID of the collapsed row that the panel is in, or 0.
 	In int `json:"-"`
 }
 
-// Datasource says where a panel's data come from.
+// Datasource names the source of a panel's data.
 type Datasource struct {
 	Type string `json:"type"`
 	UID  string `json:"uid"`
@@ -91,11 +90,11 @@ func LoadDashboard(file string) (Dashboard, error) {
 // Variables are values for a dashboard's variables, as Grafana fills them in.
 type Variables struct {
 	Namespace, Job string
-	// RateInterval is four times the scrape interval, as Grafana does it.
+	// RateInterval is four times the scrape interval, as in Grafana.
 	RateInterval string
 }
 
-// Fill puts the values into an expression, with all rings and all members.
+// Fill puts the values into an expression, and selects all rings and all members.
 func (v Variables) Fill(expr string) string {
 	return strings.NewReplacer("$namespace", v.Namespace, "$job", v.Job, "$ring", ".+", "$instance", ".+", "$__rate_interval", v.RateInterval).Replace(expr)
 }
@@ -108,7 +107,7 @@ type Query struct {
 	Expr  string
 }
 
-// Name names the query for people.
+// Name returns a readable name for the query.
 func (q Query) Name() string {
 	return fmt.Sprintf("%s (panel %d, query %s)", q.Panel.Title, q.Panel.ID, q.Panel.Targets[q.Index].RefID)
 }

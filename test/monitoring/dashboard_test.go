@@ -31,7 +31,7 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// TestDashboardComplaints spoils a good dashboard in each way that is checked.
+// TestDashboardComplaints breaks a good dashboard in each way that is checked.
 func TestDashboardComplaints(t *testing.T) {
 	for _, test := range []struct {
 		name, want string
@@ -67,7 +67,7 @@ func TestDashboardComplaints(t *testing.T) {
 	}
 }
 
-// row returns the place of the n-th row, counted from 0.
+// row returns the index of the n-th row, counted from 0.
 func row(d *Dashboard, n int) int {
 	for i, p := range d.Panels {
 		if p.Type == "row" {
@@ -96,7 +96,7 @@ var (
 
 const gridWidth = 24
 
-// complaints are what is wrong with a dashboard, as far as that can be told without Grafana.
+// complaints returns what is wrong with a dashboard, as far as that shows without Grafana.
 func complaints(d Dashboard) []string {
 	var all []string
 	complain := func(p Panel, format string, args ...any) {
@@ -177,7 +177,7 @@ func targetComplaints(target Target, known map[string]bool) []string {
 			all = append(all, fmt.Sprintf("%s does not select the fleet by namespace and job", s))
 		}
 	}
-	// Every panel aggregates, so what the legend shows must be among the labels that are kept.
+	// Every panel aggregates, so the labels in a legend must be among those that are kept.
 	for _, match := range legend.FindAllStringSubmatch(target.LegendFormat, -1) {
 		if !regexp.MustCompile(`by \([^)]*\b` + match[1] + `\b`).MatchString(target.Expr) {
 			all = append(all, fmt.Sprintf("its legend shows label %s, which %s does not keep", match[1], target.Expr))

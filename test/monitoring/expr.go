@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Selector is a place in an expression where series are read.
+// Selector is a place in an expression that reads series.
 type Selector struct {
 	Metric   string `json:"metric"`
 	Matchers []struct {
@@ -23,7 +23,7 @@ type Reading struct {
 	Labels    []string   `json:"labels"`
 }
 
-// Read parses expressions with promexpr, the binary of that path.
+// Read parses expressions with the binary promexpr.
 func Read(promexpr string, expressions []string) ([]Reading, error) {
 	input, err := json.Marshal(expressions)
 	if err != nil {

@@ -12,16 +12,17 @@ import (
 
 const (
 	interval = 15 * time.Second
-	// length is how long a scenario is.
+	// length is the duration of a scenario.
 	length = 90 * time.Minute
 )
 
-// fleet is what Prometheus has scraped of a fleet, sample by sample; NaN where it has got nothing.
+// fleet holds the samples that Prometheus has scraped of a fleet, by series. NaN stands for a
+// missing sample.
 type fleet map[string][]float64
 
 var (
 	members = []string{"flotilla-0", "flotilla-1", "flotilla-2"}
-	// owners are the shards, and the index of the member that owns each when all is well.
+	// owners maps each shard to the index of the member that owns it in a healthy fleet.
 	owners = map[string]int{"namespaces/00": 0, "namespaces/01": 1, "namespaces/02": 2, "cluster/nodes": 0, "cluster/policy": 1}
 	nan    = math.NaN()
 )
@@ -29,7 +30,7 @@ var (
 // stockLock is the label of the leader lock.
 const stockLock = `lease="kube-controller-manager"`
 
-// healthy is a fleet of three that has all it wants, for the whole length.
+// healthy returns a fleet of three without any problem, for the whole length.
 func healthy() fleet {
 	f := fleet{}
 	for i, m := range members {
@@ -76,7 +77,7 @@ func shardLabels(id string) string {
 	return fmt.Sprintf(`ring=%q,shard=%q`, ring, name)
 }
 
-// key is a series as promtool reads it.
+// key returns a series as promtool reads it.
 func key(member, metric, labels string) string {
 	if labels != "" {
 		labels = "," + labels
@@ -91,7 +92,7 @@ func (f fleet) row(series string) []float64 {
 	return f[series]
 }
 
-// set gives a series of a member a value from one moment to just before another.
+// set gives a member's series a value from one moment to just before another.
 func (f fleet) set(member, metric, labels string, from, to time.Duration, value float64) {
 	f.setFunc(key(member, metric, labels), from, to, func(int) float64 { return value })
 }
@@ -105,14 +106,14 @@ func (f fleet) setFunc(series string, from, to time.Duration, value func(i int) 
 	}
 }
 
-// all gives the series of all members a value.
+// all sets a value in the series of all members.
 func (f fleet) all(metric, labels string, from, to time.Duration, value float64) {
 	for _, m := range members {
 		f.set(m, metric, labels, from, to, value)
 	}
 }
 
-// gone has a member not answer: all its series are without samples.
+// gone removes all samples of a member, as if it did not answer.
 func (f fleet) gone(member string, from, to time.Duration) {
 	for series := range f {
 		if strings.Contains(series, fmt.Sprintf("instance=%q", member)) {
@@ -121,7 +122,7 @@ func (f fleet) gone(member string, from, to time.Duration) {
 	}
 }
 
-// live is how many members the others see.
+// live sets how many members the others see.
 func (f fleet) live(from, to time.Duration, n float64) {
 	f.all("flotilla_fleet_members", `state="active"`, from, to, n)
 	for _, ring := range []string{"namespaces", "cluster"} {
@@ -129,7 +130,7 @@ func (f fleet) live(from, to time.Duration, n float64) {
 	}
 }
 
-// move has a shard go from one member to another. For one scrape both seem to have it.
+// move moves a shard from one member to another. For one scrape both seem to have it.
 func (f fleet) move(id, from, to string, at time.Duration) {
 	f.set(from, "flotilla_shard_owned", shardLabels(id), at+interval, length, 0)
 	f.set(from, "flotilla_shard_desired", shardLabels(id), at, length, 0)
@@ -137,7 +138,7 @@ func (f fleet) move(id, from, to string, at time.Duration) {
 	f.set(to, "flotilla_shard_desired", shardLabels(id), at, length, 1)
 }
 
-// rehash has the members see another placement, one a scrape later than the others.
+// rehash gives the members another placement. One of them sees it a scrape later.
 func (f fleet) rehash(at time.Duration, hash string) {
 	for i, m := range members {
 		for series := range maps.Clone(f) {
@@ -151,7 +152,7 @@ func (f fleet) rehash(at time.Duration, hash string) {
 	}
 }
 
-// restart ends a member's process in order and starts it again after a while: its shards go to the
+// restart ends a member's process in good order and starts it again later. Its shards go to the
 // others and come back.
 func (f fleet) restart(i int, at, away time.Duration) {
 	m := members[i]
@@ -175,7 +176,7 @@ func (f fleet) restart(i int, at, away time.Duration) {
 	f.gone(m, at+interval, at+interval+away)
 }
 
-// values is a series in promtool's notation, equal samples together.
+// values returns a series in promtool's notation, with equal samples combined.
 func values(row []float64) string {
 	var parts []string
 	for i := 0; i < len(row); {
@@ -185,8 +186,8 @@ func values(row []float64) string {
 		}
 		switch text := strconv.FormatFloat(row[i], 'f', -1, 64); {
 		case math.IsNaN(row[i]):
-			// A failed scrape makes a series stale at once. Left out, it would live on for five
-			// minutes.
+			// A failed scrape makes a series stale at once. A missing sample would leave it alive
+			// for five minutes.
 			parts = append(parts, "stale")
 			if n > 1 {
 				parts = append(parts, fmt.Sprintf("_x%d", n-1))

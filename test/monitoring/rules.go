@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Rule is one alerting rule, as Prometheus wants it.
+// Rule is one alerting rule, in Prometheus' format.
 type Rule struct {
 	Alert       string            `json:"alert"`
 	Expr        string            `json:"expr"`
@@ -28,7 +28,7 @@ type Group struct {
 	Rules    []Rule `json:"rules"`
 }
 
-// Rules is the content of a file of rules, and the spec of a PrometheusRule.
+// Rules is the content of a rules file, and the spec of a PrometheusRule.
 type Rules struct {
 	Groups []Group `json:"groups"`
 }
@@ -49,8 +49,7 @@ func Root() (string, error) {
 	}
 }
 
-// LoadRules reads the rules out of a file with a PrometheusRule. A field that it does not know is
-// an error.
+// LoadRules reads the rules from a file with a PrometheusRule. An unknown field is an error.
 func LoadRules(file string) (Rules, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -71,7 +70,7 @@ func LoadRules(file string) (Rules, error) {
 	return object.Spec, nil
 }
 
-// WriteFile writes the rules as Prometheus and promtool read them.
+// WriteFile writes the rules in the format of Prometheus and promtool.
 func (r Rules) WriteFile(file string) error {
 	content, err := yaml.Marshal(r)
 	if err != nil {
@@ -99,7 +98,7 @@ func (r Rules) Names() []string {
 }
 
 // Faster returns the rules with every duration divided by factor: intervals, `for`, ranges and
-// offsets. Times that a threshold stands for, such as the age of a renewal, stay.
+// offsets. Thresholds that are times, such as the age of a renewal, stay.
 func (r Rules) Faster(factor int) (Rules, error) {
 	faster := Rules{}
 	for _, g := range r.Groups {
@@ -141,7 +140,7 @@ func divide(text string, factor int) (string, error) {
 	if text == "" {
 		return "", nil
 	}
-	// Days and weeks, which Prometheus knows too, are errors here.
+	// Prometheus also has days and weeks. They are errors here.
 	d, err := time.ParseDuration(text)
 	if err != nil {
 		return "", err

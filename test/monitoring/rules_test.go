@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// moment is what is to fire at one.
+// moment is a time and the alerts that must fire then.
 type moment struct {
 	at     time.Duration
 	alerts []string
@@ -22,7 +22,8 @@ type moment struct {
 func quiet(at time.Duration) moment                   { return moment{at: at} }
 func fires(at time.Duration, alerts ...string) moment { return moment{at, alerts} }
 
-// scenario is a fleet to which something happens, and which alerts fire when: these, and no others.
+// scenario is a fleet to which something happens. It lists which alerts fire when, and no others
+// may.
 type scenario struct {
 	name    string
 	happens func(f fleet)
@@ -31,7 +32,7 @@ type scenario struct {
 
 const second, minute, hour = time.Second, time.Minute, time.Hour
 
-// always are moments spread over a scenario in which nothing fires.
+// always returns moments spread over a scenario in which nothing fires.
 func always() []moment {
 	var all []moment
 	for at := time.Duration(0); at <= length; at += 30 * second {
@@ -67,8 +68,8 @@ func shipped(t *testing.T) Rules {
 	return rules
 }
 
-// promtools are the promtool of hack/tools and, if there is one, that of the machine: rules must be
-// good for old ones too.
+// promtools returns the promtool of hack/tools and, if there is one, the machine's: rules must be
+// valid for old ones too.
 func promtools(t *testing.T) []string {
 	t.Helper()
 	all := []string{tool(t, "promtool")}
@@ -78,7 +79,7 @@ func promtools(t *testing.T) []string {
 	return all
 }
 
-// needPromtool leaves a test out with -short: promtool takes minutes to build.
+// needPromtool skips a test with -short: promtool takes minutes to build.
 func needPromtool(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -150,9 +151,9 @@ func TestFaster(t *testing.T) {
 	}
 }
 
-// TestScenarios has promtool run the shipped rules over what would be scraped of a fleet. Each
-// scenario starts with a healthy fleet of three, says what happens to it, and which alerts fire at
-// which moments.
+// TestScenarios runs the shipped rules in promtool over simulated scrapes of a fleet. Each scenario
+// starts with a healthy fleet of three, and says what happens to it and which alerts must fire
+// when.
 func TestScenarios(t *testing.T) {
 	needPromtool(t)
 	dir := t.TempDir()
@@ -186,7 +187,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// test is the scenario as promtool reads it.
+// test returns the scenario as promtool reads it.
 func (s scenario) test() map[string]any {
 	f := healthy()
 	s.happens(f)

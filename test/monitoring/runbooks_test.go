@@ -53,11 +53,11 @@ func TestRunbooks(t *testing.T) {
 	}
 }
 
-// said is code in a runbook that looks like a message in the log: some words that begin with a
+// said matches code in a runbook that looks like a log message: several words that begin with a
 // capital letter.
 var said = regexp.MustCompile("(?:`|grep ')([A-Z][a-z]+ [a-z][A-Za-z ]+)(?:`|')")
 
-// TestRunbooksQuoteTheLog looks for messages that runbooks tell people to look for.
+// TestRunbooksQuoteTheLog checks that log messages in runbooks exist in the code.
 func TestRunbooksQuoteTheLog(t *testing.T) {
 	var source strings.Builder
 	collect := func(path string, _ os.DirEntry, err error) error {
@@ -82,7 +82,7 @@ func TestRunbooksQuoteTheLog(t *testing.T) {
 		for _, match := range said.FindAllStringSubmatch(string(content), -1) {
 			found++
 			if !strings.Contains(source.String(), match[1]) {
-				t.Errorf("%s.md speaks of %q, which nothing says", name, match[1])
+				t.Errorf("%s.md quotes %q, which nothing logs", name, match[1])
 			}
 		}
 	}
@@ -91,7 +91,7 @@ func TestRunbooksQuoteTheLog(t *testing.T) {
 	}
 }
 
-// TestSeverities holds the table in deploy/monitoring/README.md against the rules.
+// TestSeverities compares the table in deploy/monitoring/README.md with the rules.
 func TestSeverities(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join(root(t), "deploy/monitoring/README.md"))
 	if err != nil {
@@ -99,7 +99,7 @@ func TestSeverities(t *testing.T) {
 	}
 	row := regexp.MustCompile(`(?m)^\| (Flotilla[^|]*) \| (Flotilla[^|]*) \|$`).FindStringSubmatch(string(content))
 	if row == nil {
-		t.Fatal("no table of alerts there")
+		t.Fatal("the README has no table of alerts")
 	}
 	for i, severity := range []string{"critical", "warning"} {
 		var want []string
@@ -139,8 +139,8 @@ func TestAlertsAreExplained(t *testing.T) {
 	}
 }
 
-// TestFleetsAreApart requires that no rule adds up several fleets: whatever is aggregated keeps
-// namespace and job.
+// TestFleetsAreApart checks that no rule adds up several fleets: all aggregations keep namespace
+// and job.
 func TestFleetsAreApart(t *testing.T) {
 	aggregation := regexp.MustCompile(`\b(sum|min|max|avg|count|group|count_values|topk|quantile)\s*(by\s*\(([^)]*)\))?\s*\(`)
 	for _, rule := range shipped(t).All() {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// scenarios: what is planned or heals by itself fires nothing; then one fault after the other.
+// scenarios returns first what is planned or heals by itself, which fires nothing, then one fault
+// after the other.
 func scenarios() []scenario {
 	return append(planned(), append(ownership(), append(plans(), append(others(), canaries()...)...)...)...)
 }
@@ -38,7 +39,7 @@ func planned() []scenario {
 					f.set(m, "flotilla_shard_waiting", shardLabels(successor), at+skew, length, is(owner))
 					f.set(m, "flotilla_shard_waiting", shardLabels(successor), at+minute, length, 0)
 				}
-				// The holder of the predecessor has it until the successors are ready, the others
+				// The holder keeps the predecessor until the successors are ready. The others
 				// forget it at once.
 				forgotten := at + skew
 				if i == 0 {
@@ -310,7 +311,7 @@ func others() []scenario {
 	}
 }
 
-// counter is a counter that grows by so much between two scrapes, from one moment to another.
+// counter returns a counter that grows by each between two scrapes, from one moment to another.
 func counter(from, to time.Duration, each float64) func(int) float64 {
 	return func(i int) float64 {
 		at := time.Duration(i) * interval
@@ -318,7 +319,7 @@ func counter(from, to time.Duration, each float64) func(int) float64 {
 	}
 }
 
-// canaries are fleets that try a version on what flotilla-2 has.
+// canaries returns scenarios in which flotilla-2 tries another version on its shards.
 func canaries() []scenario {
 	from, to := 10*minute, 60*minute
 	tried := func(f fleet) {
@@ -383,7 +384,7 @@ func canaries() []scenario {
 			tried(f)
 			waits(f, 2, from, to, true)
 		}, []moment{quiet(from + 9*minute), fires(from+15*minute, "FlotillaCanaryWorse"), quiet(to + 15*minute)}},
-		// Nothing follows that would water down these two.
+		// Nothing follows the minute that would dilute its share.
 		{"a minute of errors", func(f fleet) {
 			tried(f)
 			for i := range members {
@@ -411,20 +412,21 @@ func canaries() []scenario {
 	}
 }
 
-// answers has a member's controllers get so many answers between two scrapes, and errors beside.
+// answers sets how many successful and failed answers a member's controllers get between two
+// scrapes.
 func answers(f fleet, member int, from, to time.Duration, ok, failed float64) {
 	for result, step := range map[string]float64{"ok": ok, "conflict": ok, "throttled": 0, "refused": failed, "failed": 0} {
 		f.setFunc(key(members[member], "flotilla_controller_requests_total", fmt.Sprintf("result=%q", result)), 0, length, counter(from, to, step))
 	}
 }
 
-// waits has ten items begin between two scrapes, each of which has waited for seconds or next to
-// nothing.
+// waits makes ten items begin between two scrapes. Each has waited for seconds if late is set, and
+// hardly at all otherwise.
 func waits(f fleet, member int, from, to time.Duration, late bool) {
 	waitsOf(f, member, from, to, 10, late)
 }
 
-// waitsOf is waits of another number of items.
+// waitsOf is waits with another number of items.
 func waitsOf(f fleet, member int, from, to time.Duration, items float64, late bool) {
 	soon := is(!late) * items
 	for le, step := range map[string]float64{"0.1": soon, "1": soon, "10": items, "+Inf": items} {
@@ -443,7 +445,7 @@ func feature(f fleet, apiServer string, on float64) {
 	f.setFunc(series, 0, length, func(int) float64 { return on })
 }
 
-// handoffs has a member observe n handoffs at a moment, some of which were slow.
+// handoffs records n handoffs that a member observes at a moment, some of them slow.
 func handoffs(f fleet, member string, at time.Duration, n, slow int) {
 	for _, b := range []struct {
 		le    string

@@ -10,15 +10,15 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// TestLimit: nine tenths of what the container may take, unless the operator has said something
-// else.
+// TestLimit requires a limit of nine tenths of the container's memory, unless the operator has set
+// another one.
 func TestLimit(t *testing.T) {
 	const container = 10 << 30
 	of := func(bytes uint64, err error) memlimit.Provider { return func() (uint64, error) { return bytes, err } }
 	for name, test := range map[string]struct {
 		env       string
 		container memlimit.Provider
-		want      int64 // 0: as it was
+		want      int64 // 0 means unchanged.
 		fails     bool
 	}{
 		"a limit":               {"", of(container, nil), 9 << 30, false},

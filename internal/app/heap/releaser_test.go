@@ -13,7 +13,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 )
 
-// TestReleases says when memory is given back, for stirs at certain seconds.
+// TestReleases checks when memory is released, for calls of Stir at the given seconds.
 func TestReleases(t *testing.T) {
 	restless := make([]int, 0, 20)
 	for at := 0; at < 100; at += 5 {
@@ -44,30 +44,30 @@ func TestReleases(t *testing.T) {
 				cancel()
 				<-ended
 				if !slices.Equal(got, test.want) {
-					t.Errorf("given back at %v s, want %v", got, test.want)
+					t.Errorf("released at %v s, want %v", got, test.want)
 				}
 			})
 		})
 	}
 }
 
-// TestEndsWhileItWaits: Run returns when ctx ends, and gives nothing back any more.
+// TestEndsWhileItWaits checks that Run returns when ctx ends, and releases nothing after that.
 func TestEndsWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), Quiet/2)
 		defer cancel()
-		r := NewReleaser(clock.RealClock{}, func() { t.Error("given back") })
+		r := NewReleaser(clock.RealClock{}, func() { t.Error("released") })
 		r.Stir()
 		r.Run(ctx)
 	})
 }
 
-// TestObserves: what fills or leaves caches counts, a renewal does not.
+// TestObserves checks that events that fill or empty caches count, and a renewal does not.
 func TestObserves(t *testing.T) {
 	for kind, want := range map[election.EventType]int{fleet.EventRunning: 1, fleet.EventForgotten: 1, election.EventReturned: 1, election.EventRenewed: 0} {
 		r := NewReleaser(clock.RealClock{}, nil)
 		r.Observe(fleet.Event{Event: election.Event{Type: kind}})
-		r.Observe(fleet.Event{Event: election.Event{Type: kind}}) // does not block
+		r.Observe(fleet.Event{Event: election.Event{Type: kind}}) // This must not block.
 		if got := len(r.stirred); got != want {
 			t.Errorf("%s stirs %d times, want %d", kind, got, want)
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/metrics"
 )
 
-// page is what people read.
+// page is the documentation of the metrics.
 const page = "../../../docs/metrics.md"
 
 var row = regexp.MustCompile("^\\| `(flotilla_[a-z_]+)` \\| ([a-z]+) \\| ([a-z_, ]*) *\\| (.+) \\|")
@@ -50,7 +50,7 @@ func signature(kind string, labels []string) string {
 	return kind + " " + strings.Join(labels, ",")
 }
 
-// families returns those of a member.
+// families returns the families of a member.
 func families(t *testing.T) []metrics.Family {
 	t.Helper()
 	m, err := metrics.New(metrics.Options{Fleet: "flotilla"})
@@ -60,8 +60,8 @@ func families(t *testing.T) []metrics.Family {
 	return m.Families()
 }
 
-// defined returns the families that there are: those of a member, and those of the queues, which
-// are in the process's registry.
+// defined returns all families: a member's, and those of the queues, which are in the process's
+// registry.
 func defined(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -77,7 +77,8 @@ func defined(t *testing.T) map[string]string {
 	return all
 }
 
-// processText returns what the process's registry has of the fleet, once controllers have a client.
+// processText returns the fleet's metrics in the process's registry, once controllers have a
+// client.
 func processText(t *testing.T) string {
 	t.Helper()
 	requests.Wrap(http.DefaultTransport)
@@ -94,7 +95,7 @@ func processText(t *testing.T) string {
 
 var suffix = regexp.MustCompile(`_(bucket|sum|count)$`)
 
-// seen returns the families of a /metrics, with the labels that their samples have.
+// seen returns the families in a scrape of /metrics, with the labels of their samples.
 func seen(t *testing.T, text string) map[string]string {
 	t.Helper()
 	kinds := map[string]string{}
@@ -140,7 +141,7 @@ func differences(want, got map[string]string) []string {
 	return faults
 }
 
-// TestDocumented holds docs/metrics.md against what is registered, each way.
+// TestDocumented compares docs/metrics.md with the registered metrics, in both directions.
 func TestDocumented(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -148,7 +149,7 @@ func TestDocumented(t *testing.T) {
 	}
 	found, faults := documented(string(text))
 	all := defined(t)
-	for _, f := range shadow.Families() { // of another process than a member
+	for _, f := range shadow.Families() { // A shadow is not a member.
 		all[f.Name] = signature(f.Kind, f.Labels)
 	}
 	for _, fault := range append(faults, differences(all, found)...) {
@@ -182,11 +183,11 @@ func TestDocumentedComplains(t *testing.T) {
 	}
 }
 
-// values are those that labels may have; nil where the operator chooses few: names of rings, shards
-// and leader locks.
+// values matches what labels may have. It is nil where the operator chooses a few names: rings,
+// shards and leader locks.
 var values = map[string]*regexp.Regexp{
 	"ring": nil, "shard": nil, "lease": nil,
-	"hash":        regexp.MustCompile(`^[0-9a-f]{16}$`), // of those in force
+	"hash":        regexp.MustCompile(`^[0-9a-f]{16}$`), // Only hashes in force.
 	"state":       regexp.MustCompile(`^(preparing|prepared|waiting|starting|running|draining|joining|active|leaving|drained)$`),
 	"how":         regexp.MustCompile(`^(handoff|takeover|vacant)$`),
 	"reason":      regexp.MustCompile(`^[a-z-]{3,15}$`),
@@ -202,7 +203,7 @@ var values = map[string]*regexp.Regexp{
 // mostSeries bounds the series by ring and by shard of each family, in a fleet of a few shards.
 const mostSeries = 40
 
-// complaints returns what is wrong with the labels of a /metrics.
+// complaints returns what is wrong with the labels in a scrape of /metrics.
 func complaints(samples testutil.Metrics) []string {
 	var faults []string
 	for name, all := range samples {
@@ -224,7 +225,7 @@ func complaints(samples testutil.Metrics) []string {
 	return faults
 }
 
-// lint holds a /metrics against the definitions, and its labels against what they may be.
+// lint compares a scrape of /metrics with the definitions, and its labels with the allowed values.
 func lint(t *testing.T, text string) {
 	t.Helper()
 	for _, fault := range complaints(parse(t, text)) {
@@ -235,7 +236,8 @@ func lint(t *testing.T, text string) {
 	}
 }
 
-// TestLabelsAreBounded has definitions alone, whether they have samples or not; and plants samples.
+// TestLabelsAreBounded checks the definitions, even of families without samples, and then plants
+// samples.
 func TestLabelsAreBounded(t *testing.T) {
 	for _, f := range families(t) {
 		for _, label := range f.Labels {

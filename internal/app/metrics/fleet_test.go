@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// informers are those of a process.
+// informers stands for a process's informers.
 type informers struct{}
 
 func (informers) Discarded() int64 { return 3 }
@@ -49,7 +49,7 @@ func (informers) Followed() map[schema.GroupVersionResource]int {
 	return map[schema.GroupVersionResource]int{{Resource: "nodes"}: 4}
 }
 
-// work is that of a shard: one namespace in each, of as many objects as the ring has shards.
+// work is a shard's work. It has one namespace with as many objects as the ring has shards.
 type work struct {
 	fleet.Work
 	queues *queues.Group
@@ -115,7 +115,7 @@ func launch(t *testing.T, store *leasetest.Store, name string, plan shard.Plan) 
 	return p
 }
 
-// text returns what is on /metrics.
+// text returns the content of /metrics.
 func text(t *testing.T, registry k8smetrics.KubeRegistry) string {
 	t.Helper()
 	answer := httptest.NewRecorder()
@@ -163,10 +163,10 @@ func testPlan(t *testing.T, n int) shard.Plan {
 	return shard.Plan{Generation: 1, Rings: []shard.Ring{ring}}
 }
 
-// pass lets virtual time go by.
+// pass lets virtual time pass.
 func pass(d time.Duration) { time.Sleep(d); synctest.Wait() } // virtual
 
-// TestLifeOfAFleet has members come, go, and change the plan, and reads what they say of it.
+// TestLifeOfAFleet has members join, leave and change the plan, and checks their metrics.
 func TestLifeOfAFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := leasetest.NewStore()
@@ -197,15 +197,15 @@ func TestLifeOfAFleet(t *testing.T) {
 		for _, phase := range []string{"prepare", "ask", "acquire", "catch_up", "start"} {
 			expect(b, 2, "flotilla_handoff_phase_seconds_count", "phase", phase)
 		}
-		for _, phase := range []string{"release"} { // draining takes no time here, and does not count then
+		for _, phase := range []string{"release"} { // Draining takes no time here, so it does not count.
 			expect(a, 2, "flotilla_handoff_phase_seconds_count", "phase", phase)
 		}
 		expect(a, 2, "flotilla_fleet_members", "state", "active")
-		expect(b, 8, "flotilla_shard_objects") // of what it holds, and not what a says
+		expect(b, 8, "flotilla_shard_objects") // It counts what it holds, not what a reports.
 		expect(b, 1, "flotilla_ring_load_ratio", "ring", "namespaces")
 		for kind, ok := range map[string]func(float64) bool{
 			"member": func(n float64) bool { return n >= 100 },
-			"shard":  func(n float64) bool { return n <= 10 }, // when it says something new, and not as a sign of life
+			"shard":  func(n float64) bool { return n <= 10 }, // Only for news, not as a sign of life.
 		} {
 			requests := parse(t, text(t, b.registry))["flotilla_lease_requests_total"]
 			if got := sum(requests, "kind", kind, "action", "renew", "result", "ok"); !ok(got) {
@@ -226,7 +226,7 @@ func TestLifeOfAFleet(t *testing.T) {
 			for name, samples := range parse(t, all) {
 				for _, sample := range samples {
 					if string(sample.Metric["shard"]) == gone.Name {
-						t.Errorf("%s has %v, and the shard has left the plan", name, sample)
+						t.Errorf("%s has %v, but the shard has left the plan", name, sample)
 					}
 				}
 			}
@@ -236,12 +236,12 @@ func TestLifeOfAFleet(t *testing.T) {
 		b.stop()
 		<-b.ended
 		pass(time.Minute)
-		expect(a, 3, "flotilla_shard_acquisitions_total", "how", "handoff", "reason", "leaving", "result", "running") // one of them new
+		expect(a, 3, "flotilla_shard_acquisitions_total", "how", "handoff", "reason", "leaving", "result", "running") // One of them is new.
 	})
 }
 
-// change makes two shards of one, and returns it. Both are a's: their home is where the old one
-// was.
+// change splits one of a's shards in two, gives the second half the home b, and returns the old
+// shard.
 func change(t *testing.T, store *leasetest.Store) shard.ID {
 	t.Helper()
 	current, err := leaseapi.PlanOn(store.Get(leaseapi.PlanLease("flotilla")))

@@ -35,14 +35,14 @@ func idle(t *testing.T) *fleet.Member {
 	return member
 }
 
-// TestAsComponentBaseMakesThem holds the families against what component-base makes of the same
-// definition: neither dashboards nor those who ask for native histograms must see a difference.
+// TestAsComponentBaseMakesThem compares the families with what component-base makes of the same
+// definition. Dashboards and native histograms must see no difference.
 func TestAsComponentBaseMakesThem(t *testing.T) {
 	gate := featuregate.NewVersionedFeatureGate(version.MustParse("1.37"))
 	if err := metricsfeatures.AddFeatureGates(gate); err != nil {
 		t.Fatal(err)
 	}
-	for _, native := range []bool{true, false} { // false, the default of this process, last
+	for _, native := range []bool{true, false} { // The process's default, false, comes last.
 		if err := gate.SetFromMap(map[string]bool{string(metricsfeatures.NativeHistograms): native}); err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestAsComponentBaseMakesThem(t *testing.T) {
 
 var created = regexp.MustCompile(`created_timestamp:\{[^}]*\}`)
 
-// histogram returns the family of the requests' durations, as protobuf's text.
+// histogram returns the family of the requests' durations, in protobuf's text format.
 func histogram(t *testing.T, registry k8smetrics.KubeRegistry) string {
 	t.Helper()
 	families, err := registry.Gather()
@@ -92,7 +92,7 @@ func histogram(t *testing.T, registry k8smetrics.KubeRegistry) string {
 			return created.ReplaceAllString(strings.ReplaceAll(f.String(), "  ", " "), "")
 		}
 	}
-	t.Fatal("flotilla_lease_request_duration_seconds is not there")
+	t.Fatal("flotilla_lease_request_duration_seconds is missing")
 	return ""
 }
 
@@ -104,7 +104,7 @@ func TestLeaderElectionMasterStatus(t *testing.T) {
 	lease := leaseapi.ShardLease("flotilla", id)
 	for _, step := range []struct {
 		event election.EventType
-		want  string // of the Lease's series, "" for none
+		want  string // The Lease's series, "" for none.
 	}{
 		{election.EventAcquired, "1"}, {election.EventRenewed, "1"}, {election.EventEnded, "0"}, {fleet.EventForgotten, ""},
 	} {

@@ -12,8 +12,8 @@ import (
 	"testing/iotest"
 )
 
-// TestFollowsWatches: events are counted in both framings however the body comes in pieces, and a
-// watch is open until its body has ended or is closed.
+// TestFollowsWatches checks that events are counted in both framings, however the body is split
+// into reads. A watch is open until its body has ended or is closed.
 func TestFollowsWatches(t *testing.T) {
 	var frames bytes.Buffer
 	for _, n := range []int{3, 0, 70000, 1} {
@@ -61,7 +61,7 @@ func TestFollowsWatches(t *testing.T) {
 	}
 }
 
-// TestRefusedReads: what the API server refuses is counted, and named where caches depend on it.
+// TestRefusedReads checks that refused reads are counted, and named if caches depend on them.
 func TestRefusedReads(t *testing.T) {
 	s := newTestShadow()
 	w := &wire{answer: func(req *http.Request) *http.Response { return refusal(req, "no") }}
@@ -80,7 +80,7 @@ func TestRefusedReads(t *testing.T) {
 	}
 }
 
-// TestLoadIsBounded: resources beyond the bound are counted together.
+// TestLoadIsBounded checks that resources beyond the bound are counted together.
 func TestLoadIsBounded(t *testing.T) {
 	l := newLoad()
 	for i := range maxRead + 100 {

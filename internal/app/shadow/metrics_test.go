@@ -8,7 +8,8 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 )
 
-// TestMetrics: every family has its samples, by verb and resource whoever the client is.
+// TestMetrics checks that every family has its samples, by verb and resource, whoever the client
+// is.
 func TestMetrics(t *testing.T) {
 	r, now := reporting()
 	r.shadow.writes.add(of(Kind{Client: "another", Verb: "create", Group: "apps", Resource: "replicasets"}, "b", "two"), *now)

@@ -9,7 +9,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestPart has what --shadow may say.
+// TestPart parses valid and invalid values of --shadow.
 func TestPart(t *testing.T) {
 	for text, want := range map[string]Part{
 		"1/1": {1, 1}, "1/4": {1, 4}, "4/4": {4, 4}, "256/256": {256, 256},
@@ -29,8 +29,8 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// TestAssign: the parts of a fleet are its plan, each shard once, and a member that serves one ring
-// has nothing of the others.
+// TestAssign checks that the parts of a fleet add up to its plan, each shard once. A member that
+// serves one ring gets nothing from others.
 func TestAssign(t *testing.T) {
 	plan, err := catalogue.DefaultPlan(16)
 	if err != nil {
@@ -63,7 +63,7 @@ func TestAssign(t *testing.T) {
 	}
 }
 
-// TestAssignByHome: where the plan has homes by the names of the manifests, they count.
+// TestAssignByHome checks that homes in the plan count if they have the manifests' names.
 func TestAssignByHome(t *testing.T) {
 	plan, err := catalogue.DefaultPlan(4)
 	if err != nil {

@@ -20,7 +20,7 @@ func after(t *testing.T, d time.Duration) {
 	}
 }
 
-// reporting returns a reporter of a shadow that has seen something of everything.
+// reporting returns the reporter of a shadow that has seen something of every kind.
 func reporting() (*Reporter, *time.Time) {
 	now := time.Unix(1000, 0)
 	s := New("", func() time.Time { return now })
@@ -94,7 +94,6 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestReportSaysWhatItCouldNotFollow, where there is such a thing.
 func TestReportSaysWhatItCouldNotFollow(t *testing.T) {
 	r, _ := reporting()
 	report := r.Report()
@@ -108,7 +107,7 @@ func TestReportSaysWhatItCouldNotFollow(t *testing.T) {
 	}
 }
 
-// TestServesReport: text, JSON, and nothing else.
+// TestServesReport: the report is served as text and as JSON.
 func TestServesReport(t *testing.T) {
 	r, _ := reporting()
 	for target, want := range map[string]int{"/shadow": http.StatusOK, "/shadow?output=json": http.StatusOK, "/shadow?output=yaml": http.StatusBadRequest} {

@@ -15,7 +15,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// authorizer answers reviews, and keeps whom each asked for.
+// authorizer answers reviews, and records the identity in each.
 type authorizer struct {
 	asked  []string
 	denies func(user, what string) bool
@@ -52,7 +52,7 @@ func newAuthorizer() *authorizer {
 	return &authorizer{denies: func(string, string) bool { return false }, fails: func(string) error { return nil }}
 }
 
-// TestAsksOnce: each kind of request is asked for once, for the identity that would make it.
+// TestAsksOnce requires one review for each kind of request, for the identity that would make it.
 func TestAsksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAuthorizer()
@@ -104,8 +104,8 @@ func TestAsksOnce(t *testing.T) {
 	})
 }
 
-// TestAsksForItself: without anybody else's name the questions are about the shadow, and what
-// several of its clients lack is there once.
+// TestAsksForItself: without impersonation the reviews are about the shadow itself, and a right
+// that several of its clients lack is listed once.
 func TestAsksForItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAuthorizer()
@@ -124,7 +124,8 @@ func TestAsksForItself(t *testing.T) {
 	})
 }
 
-// TestAsksAgain: a question that is not answered holds up no other one, and the report says why.
+// TestAsksAgain checks that an unanswered review does not delay others, and that the report says
+// why it has no answer.
 func TestAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, away := newAuthorizer(), true

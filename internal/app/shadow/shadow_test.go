@@ -31,11 +31,11 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 )
 
-// wire is a transport that keeps what comes as far as to it.
+// wire is a transport that records the requests that reach it.
 type wire struct {
 	mu     sync.Mutex
 	passed []string
-	// answer is what it says.
+	// answer returns its answers.
 	answer func(*http.Request) *http.Response
 }
 
@@ -53,7 +53,7 @@ func newTestShadow() *Shadow { return New("", time.Now) }
 
 const pod = "/api/v1/namespaces/team/pods/web"
 
-// TestPasses has what passes and what does not, by method, path and header.
+// TestPasses checks which requests pass, by method, path and header.
 func TestPasses(t *testing.T) {
 	type tc struct {
 		method, path string
@@ -145,7 +145,7 @@ type closing struct {
 
 func (c *closing) Close() error { c.closed = true; return nil }
 
-// TestQuestionsOnly: the client for rights can send nothing else.
+// TestQuestionsOnly checks that the client for access reviews can send nothing else.
 func TestQuestionsOnly(t *testing.T) {
 	for _, prefix := range []string{"", "/k8s/clusters/c-1"} {
 		for request, passes := range map[string]bool{
@@ -178,7 +178,7 @@ func TestQuestionsOnly(t *testing.T) {
 	}
 }
 
-// server is an API server that a client really connects to, and that must see no write.
+// server is an API server that clients really connect to, and that must see no write.
 func server(t *testing.T) (*rest.Config, func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -198,8 +198,8 @@ func server(t *testing.T) (*rest.Config, func() []string) {
 	}
 }
 
-// TestClientsCannotWrite calls what client-go has to write with, in both encodings: each call ends
-// at once with an error as from RBAC, and the server sees the one read.
+// TestClientsCannotWrite calls client-go's methods that write, in both encodings. Each call must
+// fail at once, like a request that RBAC refuses, and the server must see only the one read.
 func TestClientsCannotWrite(t *testing.T) {
 	for _, contentType := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
 		t.Run(contentType, func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestClientsCannotWrite(t *testing.T) {
 	}
 }
 
-// writeAll does what has an error each.
+// writeAll makes all writes and returns their errors.
 func writeAll(ctx context.Context, client kubernetes.Interface, untyped dynamic.Interface) map[string]error {
 	errs := map[string]error{}
 	pods, accounts := client.CoreV1().Pods("team"), client.CoreV1().ServiceAccounts("team")
@@ -255,7 +255,7 @@ func writeAll(ctx context.Context, client kubernetes.Interface, untyped dynamic.
 	return errs
 }
 
-// execute opens the connections by which commands run, in both ways that client-go has.
+// execute tries to run a command in both ways that client-go has.
 func execute(t *testing.T, config *rest.Config, client kubernetes.Interface) {
 	t.Helper()
 	u := client.CoreV1().RESTClient().Post().Resource("pods").Namespace("team").Name("web").SubResource("exec").URL()
@@ -274,7 +274,7 @@ func execute(t *testing.T, config *rest.Config, client kubernetes.Interface) {
 	}
 }
 
-// requireCounted looks at what writeAll has left.
+// requireCounted checks the counts after writeAll.
 func requireCounted(t *testing.T, s *Shadow) {
 	t.Helper()
 	all, events, _ := s.writes.list()

@@ -13,8 +13,8 @@ func of(kind Kind, namespace, name string) request {
 	return request{Kind: kind, namespace: namespace, name: name}
 }
 
-// TestCountsObjects: an object counts once however often its controller tries, and as lasting once
-// it has gone on trying for long enough.
+// TestCountsObjects checks that an object counts once, however often its controller tries. It
+// counts as lasting once its controller has tried for long enough.
 func TestCountsObjects(t *testing.T) {
 	w, now := newWrites(), time.Unix(1000, 0)
 	for i := range 10 {
@@ -51,9 +51,9 @@ func TestCountsObjects(t *testing.T) {
 	check(4, 1, 16, "a/two")
 }
 
-// TestLastingNeedsOneSeries: a controller that tries again and again, at growing intervals, wants
-// what nobody else does; two races with the leader on one object, an hour apart, are no such
-// series.
+// TestLastingNeedsOneSeries checks that a controller that tries again and again, at growing
+// intervals, counts as one whose write nobody else makes. Two races with the leader on one object,
+// an hour apart, do not.
 func TestLastingNeedsOneSeries(t *testing.T) {
 	for name, test := range map[string]struct {
 		at   []time.Duration
@@ -82,8 +82,8 @@ func TestLastingNeedsOneSeries(t *testing.T) {
 	}
 }
 
-// TestRoomIsMade: once there is no more room, objects that were tried for a short while and no more
-// make room for others, those that last do not, and what was followed before is followed on.
+// TestRoomIsMade requires that, when the table is full, objects that were tried only briefly make
+// room for others. Lasting objects do not, and objects that are followed already stay followed.
 func TestRoomIsMade(t *testing.T) {
 	w, now := newWrites(), time.Unix(1000, 0)
 	lasts := of(create, "a", "lasts")
@@ -113,7 +113,7 @@ func TestRoomIsMade(t *testing.T) {
 	}
 }
 
-// TestCountIsBounded: more objects and more kinds than there is room for are counted as such.
+// TestCountIsBounded checks that objects and kinds beyond the bound are counted as uncounted.
 func TestCountIsBounded(t *testing.T) {
 	w, now := newWrites(), time.Unix(1000, 0)
 	for i := range maxObjects + 10 {

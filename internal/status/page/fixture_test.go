@@ -23,12 +23,12 @@ import (
 
 const testFleet = "flotilla"
 
-// testNow is the member's clock, and the wall clock too.
+// testNow is the time of the member's clock and of the wall clock.
 var testNow = time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
 
 var testConfig = Config{Fleet: testFleet, Member: "flotilla-0", Version: "v1.37.1"}
 
-// fakeMember is a Source.
+// fakeMember implements Source.
 type fakeMember struct {
 	leases     []election.Observation
 	plan       shard.Plan
@@ -36,7 +36,7 @@ type fakeMember struct {
 	assignment assignment.Assignment
 	journal    []fleet.JournalEntry
 	refused    error
-	// now is the member's clock; testNow if it is zero.
+	// now is the time of the member's clock, or testNow if it is zero.
 	now time.Time
 }
 
@@ -63,7 +63,7 @@ func (f *fakeMember) lease(name string) *election.Observation {
 	panic("no Lease " + name)
 }
 
-// testPlan has so many ranges, and two groups.
+// testPlan returns a plan with this many ranges and two groups.
 func testPlan(t testing.TB, ranges int) shard.Plan {
 	t.Helper()
 	parts, err := shard.EqualRanges(ranges)
@@ -85,8 +85,8 @@ func testPlan(t testing.TB, ranges int) shard.Plan {
 	return plan
 }
 
-// newFake is a fleet in which everything runs, held by who should own it: flotilla-0, flotilla-1
-// and so on.
+// newFake returns a healthy fleet in which each owner holds its shards: flotilla-0, flotilla-1 and
+// so on.
 func newFake(t testing.TB, ranges, members int) *fakeMember {
 	t.Helper()
 	f := &fakeMember{plan: testPlan(t, ranges), planned: true}
@@ -135,7 +135,7 @@ func entry(ago time.Duration, t history.Transition) fleet.JournalEntry {
 	return fleet.JournalEntry{Transition: t, Seen: testNow.Add(-ago), At: testNow.Add(-ago)}
 }
 
-// reassign has the member assign the shards again, by the Leases as they are.
+// reassign makes the member compute the assignment again from the current Leases.
 func (f *fakeMember) reassign(t testing.TB) {
 	t.Helper()
 	holders := map[shard.ID]string{}
@@ -170,7 +170,7 @@ func (f *fakeMember) add(lease *coordinationv1.Lease, holder string, term int32,
 	})
 }
 
-// change changes what was observed of a Lease.
+// change changes the observation of a Lease.
 func (f *fakeMember) change(name string, change func(*coordinationv1.Lease)) {
 	o := f.lease(name)
 	lease := o.Lease.DeepCopy()
@@ -178,8 +178,8 @@ func (f *fakeMember) change(name string, change func(*coordinationv1.Lease)) {
 	o.Record, o.Lease = election.RecordFrom(lease), lease
 }
 
-// busyFake has a drained member whose shards are asked for, an unowned shard, a shard of an older
-// plan and one that waits for it, a member that is silent, and a plan that is refused.
+// busyFake returns a fleet with a drained member whose shards are asked for, an unowned shard, a
+// shard of an older plan and one that waits for it, a silent member, and a refused plan.
 func busyFake(t testing.TB) *fakeMember {
 	t.Helper()
 	f := newFake(t, 8, 4)

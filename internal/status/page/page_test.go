@@ -30,12 +30,12 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// runbooks is where a finding's link may lead.
+// runbooks is the prefix of all links in findings.
 const runbooks = "https://github.com/flotilla-kube/flotilla/blob/main/docs/runbooks/Flotilla"
 
 var update = flag.Bool("update", false, "rewrite testdata/fields.txt")
 
-// parsed returns a document as a browser would read its page.
+// parsed returns a document's page as a browser would parse it.
 func parsed(t *testing.T, d Document) *html.Node {
 	t.Helper()
 	var b bytes.Buffer
@@ -49,7 +49,7 @@ func parsed(t *testing.T, d Document) *html.Node {
 	return node
 }
 
-// all returns the elements for which match is true.
+// all returns the elements that match.
 func all(node *html.Node, match func(*html.Node) bool) []*html.Node {
 	var found []*html.Node
 	for n := range node.Descendants() {
@@ -73,7 +73,7 @@ func attribute(n *html.Node, name string) string {
 	return ""
 }
 
-// text is what people read of a node: without drawings.
+// text returns the text of a node that people read, without drawings.
 func text(n *html.Node) string {
 	var b strings.Builder
 	var walk func(*html.Node)
@@ -150,12 +150,12 @@ func TestPageShowsWhatIs(t *testing.T) {
 		"no: member flotilla-0 does not yet run namespaces/00", d.Plan.Digest, d.Rings[0].Hash, "v1.37.1",
 	} {
 		if !strings.Contains(whole, want) {
-			t.Errorf("the page does not say %q: %s", want, whole)
+			t.Errorf("the page lacks %q: %s", want, whole)
 		}
 	}
 	for _, f := range d.Findings {
 		if !strings.Contains(whole, f.Message) {
-			t.Errorf("the page does not say %q", f.Message)
+			t.Errorf("the page lacks %q", f.Message)
 		}
 	}
 	links := all(page, func(n *html.Node) bool { return strings.HasPrefix(attribute(n, "href"), runbooks) })
@@ -165,7 +165,8 @@ func TestPageShowsWhatIs(t *testing.T) {
 	requireMarks(t, page, map[string]int{"over": 5, "none": 1, "want": 3})
 }
 
-// TestPageComparesVersions: where a version is tried, or members are of several, each has a row.
+// TestPageComparesVersions requires a row for each version if there is a canary or members have
+// several versions.
 func TestPageComparesVersions(t *testing.T) {
 	f := newFake(t, 8, 2)
 	if page := parsed(t, document(t, f)); strings.Contains(text(page), "Wait p99") {
@@ -188,7 +189,7 @@ func TestPageComparesVersions(t *testing.T) {
 	}
 }
 
-// requireMarks wants so many paths of each class in the ring's picture.
+// requireMarks requires this many paths of each class in the ring's picture.
 func requireMarks(t *testing.T, page *html.Node, want map[string]int) {
 	t.Helper()
 	ring := all(page, func(n *html.Node) bool { return attribute(n, "class") == "ring" })
@@ -220,10 +221,10 @@ func TestAccessibility(t *testing.T) {
 	}
 	for _, n := range all(page, func(*html.Node) bool { return true }) {
 		if label := attribute(n, "aria-labelledby"); label != "" && !ids[label] {
-			t.Errorf("%s is labelled by %q, which there is not", n.Data, label)
+			t.Errorf("%s is labelled by %q, which does not exist", n.Data, label)
 		}
 		if target, ok := strings.CutPrefix(attribute(n, "href"), "#"); ok && !ids[target] {
-			t.Errorf("a link goes to %q, which there is not", target)
+			t.Errorf("a link goes to %q, which does not exist", target)
 		}
 		if n.Data == "svg" && attribute(n, "aria-hidden") == "" && attribute(n, "aria-label") == "" {
 			t.Error("a drawing has no label")
@@ -236,7 +237,7 @@ func TestAccessibility(t *testing.T) {
 		t.Errorf("%d main headings", len(headings))
 	}
 	if len(all(page, func(n *html.Node) bool { return attribute(n, "name") == "viewport" })) != 1 {
-		t.Error("nothing is said of the viewport")
+		t.Error("the viewport is not set")
 	}
 }
 
@@ -246,7 +247,8 @@ var hostile = []string{
 	`{{.Self}}`, `javascript:alert(1)`, "a\x00b\x1b[31m\u202e\n\r", `&lt;b&gt;`, "\xff\xfe", strings.Repeat("W", 50_000), `url(https://example.com/)`, `_`,
 }
 
-// TestHostileTexts writes hostile texts wherever a Lease has one, and wants nothing but text of it.
+// TestHostileTexts writes hostile texts wherever a Lease has one, and checks that the page shows
+// them only as text.
 func TestHostileTexts(t *testing.T) {
 	calm := parsed(t, document(t, busyFake(t)))
 	shapes := func(page *html.Node) map[string]bool {
@@ -312,8 +314,8 @@ func TestHostileTexts(t *testing.T) {
 	}
 }
 
-// hostileLeases are Leases of a member, of a shard of an older plan, and of a leader lock, named as
-// hostile as a fake can.
+// hostileLeases returns Leases of a member, of a shard of an older plan, and of a leader lock, with
+// names as hostile as a fake allows.
 func hostileLeases(text string) []election.Observation {
 	f := &fakeMember{}
 	f.add(named(election.MemberLease(testFleet, text), nil), text, 1, nil)
@@ -372,7 +374,7 @@ func TestServing(t *testing.T) {
 				t.Error("HEAD is answered with a body")
 			}
 			if tc.target == "/fleet" && strings.Contains(answer.Body.String(), "http-equiv") {
-				t.Error("the page loads itself anew though nobody asked")
+				t.Error("the page reloads itself although nobody asked")
 			}
 			for header, want := range map[string]string{
 				"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Content-Security-Policy": policy, "Vary": "Accept", "Referrer-Policy": "no-referrer",
@@ -385,8 +387,7 @@ func TestServing(t *testing.T) {
 	}
 }
 
-// TestPolicyFitsStyle: the policy's hash is that of the style element, and nothing but that is
-// allowed.
+// TestPolicyFitsStyle checks that the policy allows nothing but the style element, by its hash.
 func TestPolicyFitsStyle(t *testing.T) {
 	styles := all(parsed(t, document(t, busyFake(t))), tagged("style"))
 	if len(styles) != 1 {
@@ -405,7 +406,7 @@ func TestPageIsSmall(t *testing.T) {
 	}
 }
 
-// TestWithoutFleet: a page that has nothing to show says why.
+// TestWithoutFleet checks that a page with nothing to show says why.
 func TestWithoutFleet(t *testing.T) {
 	p := New(testConfig)
 	if note := p.Document().Note; !strings.Contains(note, "has not joined the fleet") {
@@ -429,7 +430,8 @@ func TestWithoutFleet(t *testing.T) {
 	}
 }
 
-// TestUnreadablePlan: the rings are those of the last good plan, and the page says what is wrong.
+// TestUnreadablePlan checks that the rings are those of the last good plan, and that the page says
+// what is wrong.
 func TestUnreadablePlan(t *testing.T) {
 	f := newFake(t, 4, 2)
 	f.change(leaseapi.PlanLease(testFleet), func(l *coordinationv1.Lease) { l.Annotations[leaseapi.DocumentAnnotation] = "nonsense" })
@@ -459,8 +461,8 @@ func TestLeaderLocks(t *testing.T) {
 	}
 }
 
-// TestReadingsFollow: what stands for long is told of if somebody has kept looking, and not if
-// nobody was there to see it.
+// TestReadingsFollow checks that a lasting condition is reported if somebody has kept looking, and
+// not if nobody was there to see it.
 func TestReadingsFollow(t *testing.T) {
 	for _, tc := range []struct {
 		every time.Duration
@@ -486,7 +488,7 @@ func TestReadingsFollow(t *testing.T) {
 				time.Sleep(tc.every)
 			}
 			if stuck != tc.want {
-				t.Errorf("looked every %v: told of a stuck handoff: %v, want %v", tc.every, stuck, tc.want)
+				t.Errorf("looked every %v: reported a stuck handoff: %v, want %v", tc.every, stuck, tc.want)
 			}
 		})
 	}
@@ -506,8 +508,8 @@ func TestManyFindings(t *testing.T) {
 	}
 }
 
-// TestFields holds the names and types in the JSON against testdata/fields.txt: programs read them.
-// To change one on purpose, run with -update, and say so in docs/status-page.md.
+// TestFields compares the names and types in the JSON with testdata/fields.txt, because programs
+// read them. To change one on purpose, run with -update, and document it in docs/status-page.md.
 func TestFields(t *testing.T) {
 	lines := map[string]bool{}
 	fields(reflect.TypeFor[Document](), "", lines)
@@ -527,7 +529,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// fields notes the paths of all fields of a type with their kinds, as encoding/json sees them.
+// fields records the paths of all fields of a type with their kinds, as encoding/json sees them.
 func fields(of reflect.Type, path string, lines map[string]bool) {
 	switch {
 	case of.Kind() == reflect.Pointer:
@@ -546,7 +548,7 @@ func fields(of reflect.Type, path string, lines map[string]bool) {
 	}
 }
 
-// BenchmarkPage makes the page of 200 shards and 16 members.
+// BenchmarkPage renders the page of 200 shards and 16 members.
 func BenchmarkPage(b *testing.B) {
 	f := newFake(b, 198, 16)
 	for range 200 {

@@ -14,8 +14,8 @@ import (
 
 var coordinates = regexp.MustCompile(`-?\d+(\.\d+)?`)
 
-// TestArcsCoverTheKeyspace: each arc begins where the one before ends, the first at the top, and
-// the last ends there.
+// TestArcsCoverTheKeyspace checks that each arc begins where the previous one ends, and that the
+// first begins and the last ends at the top.
 func TestArcsCoverTheKeyspace(t *testing.T) {
 	for _, n := range []int{2, 3, 16, 200} {
 		d := document(t, newFake(t, n, 3))
@@ -51,15 +51,15 @@ func TestArcIsWhereTheHashIs(t *testing.T) {
 	}
 }
 
-// TestWholeKeyspace: a ring of one shard is a band, and not the nothing of an arc whose ends are
-// one point.
+// TestWholeKeyspace checks that a ring of one shard is a full band. An arc whose ends are the same
+// point would draw nothing.
 func TestWholeKeyspace(t *testing.T) {
 	a := newArc(Shard{}, shard.Everything())
 	if strings.Count(a.Path, "A") != 4 || strings.Count(a.Path, "M") != 2 {
 		t.Errorf("the path is %s, want two circles of two halves each", a.Path)
 	}
 	if !a.Wide {
-		t.Error("there is no room for a letter")
+		t.Error("the arc has no room for a letter")
 	}
 }
 
@@ -70,7 +70,7 @@ func TestNarrowArcs(t *testing.T) {
 	}
 	wide := Shard{ShardView: status.ShardView{Shard: "namespaces/" + strings.Repeat("x", maxLabel+1)}}
 	if newArc(wide, shard.Everything()).Labelled {
-		t.Error("a long name is written beside the ring")
+		t.Error("a long name is written next to the ring")
 	}
 	if got := newPicture(Ring{Shards: []Shard{{ShardView: status.ShardView{Range: "nonsense"}}}}); len(got.Arcs) != 0 {
 		t.Errorf("a range that cannot be read: %+v", got)
@@ -93,11 +93,11 @@ func TestPalette(t *testing.T) {
 	more := namesToPalette("flotilla-10", "flotilla-2", "flotilla-0", "flotilla-1")
 	for name := range three {
 		if three[name] != more[name] {
-			t.Errorf("%s has another colour once a member has come", name)
+			t.Errorf("%s changes its colour when a member joins", name)
 		}
 	}
 	if got := three.tag("nobody"); got != "" {
-		t.Errorf("who is no member is %q", got)
+		t.Errorf("a stranger is %q", got)
 	}
 	var many []string
 	for i := range 60 {

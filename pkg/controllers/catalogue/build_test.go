@@ -38,17 +38,17 @@ import (
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 )
 
-// The clients of a row are those that upstream's constructor asks for, with the
-// factors that it applies to their limits.
+// A row has the clients that upstream's constructor asks for, with the factors that it applies to
+// their limits.
 func TestClientsAreUpstreams(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	for _, row := range All() {
 		t.Run(row.Name, func(t *testing.T) {
 			if slices.Contains(row.Needs, NeedRootClient) {
 				if !app.NewControllerDescriptors()[row.Name].RequiresSpecialHandling() {
 					t.Fatal("upstream builds it like any other controller: remove NeedRootClient")
 				}
-				return // its constructor has no client builder to ask
+				return // Its constructor has no client builder to ask.
 			}
 			asked, err := w.build(t, w.context(t), row.Name)
 			if err != nil {
@@ -70,11 +70,11 @@ func TestClientsAreUpstreams(t *testing.T) {
 	}
 }
 
-// A second and a third instance of every controller can be built in one process, each
-// on informers of its own. This is what a member does that runs several shards, and
-// every handoff. On the informers of an instance that was there before, some cannot.
+// TestInstancesInOneProcess checks that several instances of every controller can be built in one
+// process, each on its own informers. A member that runs several shards does this, and so does
+// every handoff. On the informers of an earlier instance, some cannot be built.
 func TestInstancesInOneProcess(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	var conflicts []string
 	for _, row := range All() {
 		if slices.Contains(row.Needs, NeedRootClient) {
@@ -95,8 +95,8 @@ func TestInstancesInOneProcess(t *testing.T) {
 	}
 	want := []string{
 		names.CronJobController, names.PodGroupProtectionController, names.ResourceClaimController,
-		// The only one whose index is on an informer of cluster-scoped objects, which
-		// shards may share: see its RestartHazards.
+		// Only this one has its index on an informer of cluster-scoped objects, which shards may
+		// share: see its RestartHazards.
 		names.VolumeAttributesClassProtectionController,
 	}
 	slices.Sort(want)
@@ -106,10 +106,10 @@ func TestInstancesInOneProcess(t *testing.T) {
 	}
 }
 
-// Constructors do not write, so that a shard can be built before its claim is held;
-// and a row says what they read live.
+// Constructors do not write, so a shard can be built before its claim is held. A row says what they
+// read live.
 func TestBuildingOnlyReads(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	for _, row := range All() {
 		if slices.Contains(row.Needs, NeedRootClient) {
 			continue
@@ -134,22 +134,22 @@ func TestBuildingOnlyReads(t *testing.T) {
 	}
 }
 
-// isList tells a list of objects from a question about the server's resources.
+// isList reports whether a request lists objects rather than the server's resources.
 func isList(request string) bool {
 	path := strings.TrimPrefix(request, "GET ")
 	return strings.HasPrefix(path, "/api/v1/") || strings.HasPrefix(path, "/apis/") && strings.Count(path, "/") > 3
 }
 
-// world is an API server that answers what constructors ask, and the configuration
-// with which every controller is enabled.
-type world struct {
+// fixture is an API server that answers constructors, and a configuration that enables every
+// controller.
+type fixture struct {
 	config   Config
 	ca       []byte
 	server   *httptest.Server
 	requests *requests
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	for gate, on := range map[string]bool{"GenericWorkload": true, "DRAResourcePoolStatus": true, "StorageVersionAPI": true} {
 		for feature := range utilfeature.DefaultMutableFeatureGate.GetAll() {
@@ -158,7 +158,7 @@ func newWorld(t *testing.T) *world {
 			}
 		}
 	}
-	w := &world{requests: &requests{}}
+	w := &fixture{requests: &requests{}}
 	w.server = httptest.NewServer(w.requests)
 	t.Cleanup(w.server.Close)
 
@@ -178,9 +178,9 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// context returns a context as upstream's CreateControllerContext does, with
-// informers of its own that are never started.
-func (w *world) context(t *testing.T) app.ControllerContext {
+// context returns a context like that of upstream's CreateControllerContext, with its own
+// informers, which are never started.
+func (w *fixture) context(t *testing.T) app.ControllerContext {
 	t.Helper()
 	config := &rest.Config{Host: w.server.URL}
 	clients, err := kubernetes.NewForConfig(config)
@@ -208,7 +208,7 @@ func (w *world) context(t *testing.T) app.ControllerContext {
 }
 
 // build builds the controller and returns the clients that its constructor asked for.
-func (w *world) build(t *testing.T, c app.ControllerContext, name string) ([]Client, error) {
+func (w *fixture) build(t *testing.T, c app.ControllerContext, name string) ([]Client, error) {
 	t.Helper()
 	clients := &recorder{host: w.server.URL, ca: w.ca}
 	c.ClientBuilder = clients
@@ -221,13 +221,13 @@ func (w *world) build(t *testing.T, c app.ControllerContext, name string) ([]Cli
 		return nil, err
 	}
 	if controller == nil {
-		return nil, fmt.Errorf("upstream has it switched off: switch it on in newWorld")
+		return nil, fmt.Errorf("upstream has it switched off: switch it on in newFixture")
 	}
 	return clients.asked(), nil
 }
 
-// recorder is a client builder that remembers what it was asked, and the configs it
-// gave, which constructors change. Its limits are such that factors can be read off.
+// recorder is a client builder that records the clients that it was asked for, and their configs,
+// which constructors change. From its limits the factors can be read off.
 type recorder struct {
 	host    string
 	ca      []byte
@@ -267,7 +267,7 @@ func (r *recorder) DiscoveryClientOrDie(name string) clientdiscovery.DiscoveryIn
 	return kubernetes.NewForConfigOrDie(r.give(name, ViaDiscovery))
 }
 
-// requests answers the requests of constructors and remembers them.
+// requests answers the requests of constructors and records them.
 type requests struct {
 	mutex sync.Mutex
 	seen  []string
@@ -294,7 +294,7 @@ func (r *requests) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	_, _ = fmt.Fprint(out, body)
 }
 
-// take returns the requests since it was last called.
+// take returns the requests since the last call.
 func (r *requests) take() []string {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()

@@ -121,7 +121,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// The garbage collector runs the graph builder whose monitors the migrator reads.
+// The garbage collector runs the graph builder, and the migrator reads its monitors.
 func TestGraphBuilderNeverShared(t *testing.T) {
 	groups := map[string]bool{}
 	for _, row := range All() {
@@ -245,7 +245,6 @@ func fields(c *Config) map[string][]int32 {
 	return result
 }
 
-// parse returns the configuration that these flags give.
 func parse(t *testing.T, args ...string) *Config {
 	t.Helper()
 	o := newOptions(t)

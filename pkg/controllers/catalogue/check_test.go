@@ -32,7 +32,7 @@ func TestCheckPlan(t *testing.T) {
 			},
 			want: []string{"rings[0].controllers[", "ttl-controller", `scope "cluster"`},
 		},
-		// So plans of an earlier build have it.
+		// Plans of an earlier build have it so.
 		"the pod garbage collector in a namespaced ring": {
 			change: func(p *shard.Plan) {
 				nodes := &p.Rings[1].Shards[slices.IndexFunc(p.Rings[1].Shards, func(s shard.Shard) bool { return s.Group == "nodes" })]
@@ -41,7 +41,7 @@ func TestCheckPlan(t *testing.T) {
 				slices.Sort(p.Rings[0].Controllers)
 			},
 		},
-		// So plans of an earlier build have it.
+		// Plans of an earlier build have it so.
 		"the garbage collector as a whole": {change: whole},
 		"the garbage collector of ranges alone": {
 			change: func(p *shard.Plan) {
@@ -109,7 +109,7 @@ func without(p *shard.Plan, controller string) {
 	garbage.Controllers = slices.DeleteFunc(slices.Clone(garbage.Controllers), func(c string) bool { return c == controller })
 }
 
-// whole has a plan's garbage collector be one of everything.
+// whole gives a plan one garbage collector for everything.
 func whole(p *shard.Plan) {
 	p.Rings[0].Controllers = slices.DeleteFunc(p.Rings[0].Controllers, func(c string) bool { return c == "garbage-collector-controller" })
 	without(p, catalogue.ClusterCollector)
@@ -117,8 +117,8 @@ func whole(p *shard.Plan) {
 	garbage.Controllers = append([]string{"garbage-collector-controller"}, garbage.Controllers...)
 }
 
-// TestGarbageInParts: the default plan has the garbage collector in each range, and once for the
-// cluster.
+// TestGarbageInParts checks that the default plan has the garbage collector in each range, and once
+// for the cluster.
 func TestGarbageInParts(t *testing.T) {
 	plan, err := catalogue.DefaultPlan(2)
 	if err != nil {

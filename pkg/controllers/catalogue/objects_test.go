@@ -8,24 +8,24 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 )
 
-// TestObjectsOfEveryController fails if upstream adds a controller of which nobody has said what it
-// decides over.
+// TestObjectsOfEveryController fails if upstream adds a controller for which objects does not say
+// what it decides about.
 func TestObjectsOfEveryController(t *testing.T) {
 	rows := map[string]bool{}
 	for _, row := range All() {
 		rows[row.Name] = true
 		if len(objects[row.Name]) == 0 && row.Name != names.GarbageCollectorController {
-			t.Errorf("%s: say in objects what it decides over", row.Name)
+			t.Errorf("%s: say in objects what it decides about", row.Name)
 		}
 	}
 	for name := range objects {
 		if !rows[name] {
-			t.Errorf("%s: objects has it, and the catalogue has not", name)
+			t.Errorf("%s is in objects but not in the catalogue", name)
 		}
 	}
 }
 
-// TestDeciding asks for what is of one namespace, of the cluster, and of a type that nobody knows.
+// TestDeciding looks up types of a namespace, types of the cluster, and an unknown type.
 func TestDeciding(t *testing.T) {
 	parts, err := DefaultPlan(4)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"k8s.io/kubernetes/pkg/quota/v1/install"
 )
 
-// coreRecorder remembers which kinds of the core group are asked for by type.
+// coreRecorder records which kinds of the core group are asked for by type.
 type coreRecorder struct {
 	informers.SharedInformerFactory
 	asked map[reflect.Type]bool
@@ -36,11 +36,11 @@ func (r *coreRecorder) InformerFor(obj runtime.Object, newFunc internalinterface
 	return r.SharedInformerFactory.InformerFor(obj, newFunc)
 }
 
-// TestPartsAreAskedFor: a controller that reads Secrets or ConfigMaps has said which, and has no
-// part of what it does not read. A new one upstream fails here until somebody has looked what it
+// TestPartsAreAskedFor checks that a row has a part of Secrets or ConfigMaps if, and only if, its
+// controller reads them. A new controller upstream fails here until somebody has checked what it
 // reads of them.
 func TestPartsAreAskedFor(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	types := map[schema.GroupVersionResource]reflect.Type{
 		secrets: reflect.TypeFor[*v1.Secret](), configMaps: reflect.TypeFor[*v1.ConfigMap](),
 	}
@@ -76,10 +76,10 @@ func TestPartsAreAskedFor(t *testing.T) {
 	}
 }
 
-// TestCastsAreUpstreams gives upstream's evaluators and update filter the metadata of each kind:
-// those that cannot do with it are the row's Casts.
+// TestCastsAreUpstreams gives upstream's evaluators and update filter the metadata of each kind.
+// Those that need more are the row's Casts.
 func TestCastsAreUpstreams(t *testing.T) {
-	newWorld(t) // sets the feature gates
+	newFixture(t) // It sets the feature gates.
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
 	quota, err := install.NewQuotaConfigurationForControllers(func(schema.GroupVersionResource) (cache.GenericLister, error) {
 		return nil, fmt.Errorf("not asked")

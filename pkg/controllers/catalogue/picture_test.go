@@ -19,11 +19,11 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 )
 
-// none says why a type that can keep something is nobody's picture.
+// none says why a type that can keep state is not part of any picture.
 type none string
 
 // sharedTypes are upstream's types that may keep a picture, with the row whose Picture covers each,
-// or why it is none.
+// or the reason why it is none.
 var sharedTypes = map[string]any{
 	"cronjob.fakeJobControl":                             none("is for upstream's tests"),
 	"devicetainteviction.Controller":                     names.DeviceTaintEvictionController,
@@ -74,8 +74,8 @@ var sharedTypes = map[string]any{
 	"volume/selinuxwarning/cache.volumeCache":            names.SELinuxWarningController,
 }
 
-// A controller may not keep what nobody has thought about: with warm caches it may begin to act
-// before it is complete.
+// Somebody must have looked at all state that controllers keep: with warm caches a controller may
+// act before it is complete.
 func TestPicturesAreKnown(t *testing.T) {
 	found := map[string]bool{}
 	kubernetes := moduleDir(t, "k8s.io/kubernetes")
@@ -113,7 +113,7 @@ func TestPicturesAreKnown(t *testing.T) {
 
 var source = regexp.MustCompile(`(\w+) \(([\w./-]+\.go):(\d+)\)`)
 
-// What a picture says is said of a name at a place in upstream's source.
+// Statements in a Picture name a line in upstream's source.
 func TestPicturesNameTheirSources(t *testing.T) {
 	kubernetes := moduleDir(t, "k8s.io/kubernetes")
 	for controller, picture := range pictures() {
@@ -157,8 +157,8 @@ func hasName(file, line, name string) error {
 	return nil
 }
 
-// sharedIn returns the struct types below a directory that can keep something from one sync to the
-// next: those with a lock, a store or a cache. Configuration, metrics and tests are passed over.
+// sharedIn returns the struct types below a directory that can keep state from one sync to the
+// next: those with a lock, a store or a cache. It skips configuration, metrics and tests.
 func sharedIn(t *testing.T, dir, top string) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
@@ -197,7 +197,8 @@ func sharedIn(t *testing.T, dir, top string) map[string]bool {
 	return found
 }
 
-// shared reports whether it is a struct with a field that makes sense only in what outlives a sync.
+// shared reports whether the type is a struct with a field that makes sense only in something that
+// outlives a sync.
 func shared(expr ast.Expr) bool {
 	s, ok := expr.(*ast.StructType)
 	return ok && slices.ContainsFunc(s.Fields.List, func(f *ast.Field) bool {
@@ -216,7 +217,7 @@ func shared(expr ast.Expr) bool {
 	})
 }
 
-// moduleDir returns where the source of a module is.
+// moduleDir returns the directory of a module's source.
 func moduleDir(t *testing.T, module string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", module).Output()

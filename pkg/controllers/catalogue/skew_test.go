@@ -11,8 +11,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// TestBuild holds what a member says of its build against the catalogue, and the plans that the
-// fleet has against the build.
+// TestBuild compares what a member publishes about its build with the catalogue, and the fleet's
+// plans with the build.
 func TestBuild(t *testing.T) {
 	b := catalogue.Build("v1.37.1")
 	known, err := skew.ParseKnown(b.Known().String())
@@ -34,7 +34,7 @@ func TestBuild(t *testing.T) {
 		}
 	}
 	if len(rows) < 40 || told <= len(rows) {
-		t.Errorf("%d rows, %d told of", len(rows), told)
+		t.Errorf("%d rows, %d published", len(rows), told)
 	}
 	for name, change := range map[string]func(*shard.Plan){"default": func(*shard.Plan) {}, "one garbage collector": whole} {
 		plan, err := catalogue.DefaultPlan(4)
@@ -51,9 +51,9 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// TestBuildMovesWhatAnEarlierOneHadElsewhere has the planner of this version move the pod garbage
-// collector to its group.
-func TestBuildMovesWhatAnEarlierOneHadElsewhere(t *testing.T) {
+// TestBuildMovesControllersOfEarlierPlans checks that the planner of this version moves the pod
+// garbage collector to its group.
+func TestBuildMovesControllersOfEarlierPlans(t *testing.T) {
 	plan, err := catalogue.DefaultPlan(2)
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestBuildMovesWhatAnEarlierOneHadElsewhere(t *testing.T) {
 	}
 }
 
-// TestFingerprintsDiffer holds that no two names and scopes of the catalogue look the same on a
+// TestFingerprintsDiffer checks that all names and scopes of the catalogue look different on a
 // Lease.
 func TestFingerprintsDiffer(t *testing.T) {
 	for _, row := range catalogue.All() {

@@ -12,9 +12,10 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/slim"
 )
 
-// TestSlimIsAskedFor: a controller of a group that reads Pods has slim copies, unless it is known
-// to read more, and so has one of ranges that reads Nodes. A new one upstream fails here until
-// somebody has looked what it reads of them, and has named its packages in pkg/controllers/slim.
+// TestSlimIsAskedFor requires slim copies for each controller of a group that reads Pods, unless it
+// is known to read more, and for each controller of ranges that reads Nodes. A new controller
+// upstream fails here until somebody has checked what it reads of them, and has named its packages
+// in pkg/controllers/slim.
 func TestSlimIsAskedFor(t *testing.T) {
 	kinds := map[Scope]struct {
 		resource  schema.GroupVersionResource
@@ -25,7 +26,7 @@ func TestSlimIsAskedFor(t *testing.T) {
 		ScopeCluster:    {slim.Pods, reflect.TypeFor[*v1.Pod](), []string{names.SELinuxWarningController}, 5},
 		ScopeNamespaced: {slim.Nodes, reflect.TypeFor[*v1.Node](), nil, 3},
 	}
-	w := newWorld(t)
+	w := newFixture(t)
 	slimmed := map[Scope]int{}
 	for _, row := range All() {
 		kind := kinds[row.Scope]

@@ -22,7 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// server answers discovery.
+// server answers discovery requests.
 type server struct {
 	discovery.ServerResourcesInterface
 	lists []*metav1.APIResourceList
@@ -77,7 +77,7 @@ func TestScopes(t *testing.T) {
 		t.Errorf("scope of globes is %v, want %v", got, Cluster)
 	}
 	if got := scopes.Of(ref("v1", "podStatus", "s")); got != Unknown {
-		t.Errorf("what a subresource has is known as %v", got)
+		t.Errorf("the kind of a subresource is known as %v", got)
 	}
 
 	s.lists = []*metav1.APIResourceList{resources("v1", true, "pod")}
@@ -127,7 +127,7 @@ func TestTold(t *testing.T) {
 			before := tc.obj.DeepCopy()
 			told, ok := cut{tc.part, scopes}.tell(tc.obj).(metav1.Object)
 			if !ok {
-				t.Fatal("it is told nothing")
+				t.Fatal("it gets nothing")
 			}
 			if got := told.GetOwnerReferences(); !reflect.DeepEqual(got, tc.refs) {
 				t.Errorf("owners %v, want %v", got, tc.refs)
@@ -136,32 +136,32 @@ func TestTold(t *testing.T) {
 				t.Errorf("finalizers %v, want %v", got, tc.finalizers)
 			}
 			if told.GetName() != "x" || told.GetUID() != "x" || told.GetNamespace() != tc.obj.Namespace || told.GetResourceVersion() != "7" || told.GetDeletionTimestamp() == nil {
-				t.Errorf("it is told of another object: %+v", told)
+				t.Errorf("it gets another object: %+v", told)
 			}
 			if !reflect.DeepEqual(before, tc.obj) {
 				t.Errorf("the object itself is %+v, was %+v", tc.obj, before)
 			}
 			if got := (cut{tc.part, scopes}).concerns(tc.obj); got != tc.concerned {
-				t.Errorf("it is concerned: %t, want %t", got, tc.concerned)
+				t.Errorf("concerned: %t, want %t", got, tc.concerned)
 			}
 			tombstone, ok := cut{tc.part, scopes}.tell(cache.DeletedFinalStateUnknown{Key: "a/x", Obj: tc.obj}).(cache.DeletedFinalStateUnknown)
 			if !ok || !reflect.DeepEqual(tombstone.Obj, any(told)) || tombstone.Key != "a/x" {
-				t.Errorf("of a missed deletion it is told %+v", tombstone)
+				t.Errorf("for a missed deletion it gets %+v", tombstone)
 			}
 		})
 	}
 	if told := (cut{OfRange, scopes}).tell(object("", nil, clusterRef)); told != nil {
-		t.Errorf("a range is told of a cluster-scoped object: %v", told)
+		t.Errorf("a range gets a cluster-scoped object: %v", told)
 	}
 	if told := (cut{OfRange, scopes}).tell(cache.DeletedFinalStateUnknown{Obj: object("", nil)}); told != nil {
-		t.Errorf("a range is told of the deletion of a cluster-scoped object: %v", told)
+		t.Errorf("a range gets the deletion of a cluster-scoped object: %v", told)
 	}
 }
 
-// store is an API server's objects, and what was asked of it.
+// store holds an API server's objects, and records the requests.
 type store struct {
-	objects map[string]*metav1.PartialObjectMetadata // by namespace and name
-	strict  bool                                     // refuses strategic merge patches
+	objects map[string]*metav1.PartialObjectMetadata // By namespace and name.
+	strict  bool                                     // It refuses strategic merge patches.
 	deletes []metav1.DeletionPropagation
 	patches []string
 }
@@ -214,7 +214,7 @@ func metaOf(namespace, name string, waiting bool, refs ...metav1.OwnerReference)
 
 var things = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"}
 
-// TestClusterDeletes looks at owners and deletes what depends on them, as upstream's collector
+// TestClusterDeletes checks that the collector checks owners and deletes dependents as upstream's
 // does.
 func TestClusterDeletes(t *testing.T) {
 	background, foreground := metav1.DeletePropagationBackground, metav1.DeletePropagationForeground
@@ -223,7 +223,7 @@ func TestClusterDeletes(t *testing.T) {
 		namespace string
 		k, n      *metav1.PartialObjectMetadata
 		policy    metav1.DeletionPropagation
-		// after changes what there is between the look at the owners and the deletion.
+		// after changes the objects between the check of the owners and the deletion.
 		after func(*store)
 		want  []metav1.DeletionPropagation
 		fails bool
@@ -236,10 +236,10 @@ func TestClusterDeletes(t *testing.T) {
 		"orphans, nobody waits":          {"a", metaOf("", "k", false), nil, metav1.DeletePropagationOrphan, nil, []metav1.DeletionPropagation{metav1.DeletePropagationOrphan}, false},
 		"its own finalizer in a circle":  {"a", metaOf("", "k", true), metaOf("a", "n", true), foreground, nil, nil, true},
 		"cluster-scoped itself":          {"", metaOf("", "k", true), nil, background, nil, []metav1.DeletionPropagation{background}, false},
-		"the cluster's waits no longer":  {"a", metaOf("", "k", true), nil, background, func(s *store) { delete(s.objects, "/k") }, []metav1.DeletionPropagation{background}, false},
+		"the cluster's stops waiting":    {"a", metaOf("", "k", true), nil, background, func(s *store) { delete(s.objects, "/k") }, []metav1.DeletionPropagation{background}, false},
 		"the namespaced one is gone": {"a", metaOf("", "k", true), metaOf("a", "n", true), background, func(s *store) { delete(s.objects, "a/n") },
 			[]metav1.DeletionPropagation{foreground}, false},
-		"there is another one of the name": {"a", metaOf("", "k", true), nil, background, func(s *store) { s.objects["/k"].UID = "other" },
+		"another object has the name": {"a", metaOf("", "k", true), nil, background, func(s *store) { s.objects["/k"].UID = "other" },
 			[]metav1.DeletionPropagation{background}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -264,7 +264,7 @@ func TestClusterDeletes(t *testing.T) {
 	}
 }
 
-// newMapper returns a mapper that knows the kinds of namespacedRef and clusterRef, and not that of
+// newMapper returns a mapper that knows the kinds of namespacedRef and clusterRef, but not that of
 // unknownRef.
 func newMapper() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
@@ -273,13 +273,13 @@ func newMapper() meta.RESTMapper {
 	return mapper
 }
 
-// TestReadWithoutOwners: a collector decides by the owners of what it reads. It is shown none
-// where upstream, with a graph that is up to date, would not decide by owners.
+// TestReadWithoutOwners: a collector decides by the owners of the object that it reads. It must see
+// none where upstream's, with an up-to-date graph, would not decide by owners.
 func TestReadWithoutOwners(t *testing.T) {
 	all := []metav1.OwnerReference{clusterRef, unknownRef, namespacedRef}
 	for name, tc := range map[string]struct {
 		obj                *metav1.PartialObjectMetadata
-		inRange, inCluster bool // whether the collector of a range, and of the cluster, sees owners
+		inRange, inCluster bool // Whether the collector of a range, and of the cluster, sees owners.
 	}{
 		"namespaced":                          {metaOf("a", "x", false, all...), true, true},
 		"namespaced, is being deleted":        {metaOf("a", "x", true, all...), false, false},
@@ -321,8 +321,8 @@ func TestRangeWritesWithin(t *testing.T) {
 	}
 }
 
-// TestPatchesOfCustomResources: what a strategic merge patch would do to owner references is done
-// to those that there are.
+// TestPatchesOfCustomResources checks that a strategic merge patch of owner references is carried
+// out on the object's current references.
 func TestPatchesOfCustomResources(t *testing.T) {
 	blocked := clusterRef
 	blocked.BlockOwnerDeletion = ptr.To(true)
@@ -340,8 +340,8 @@ func TestPatchesOfCustomResources(t *testing.T) {
 		patch []byte
 		want  []metav1.OwnerReference
 	}{
-		"an owner is removed":       {remove, []metav1.OwnerReference{blocked}},
-		"an owner no longer blocks": {unblock, []metav1.OwnerReference{unblocked, namespacedRef}},
+		"an owner is removed":     {remove, []metav1.OwnerReference{blocked}},
+		"an owner stops blocking": {unblock, []metav1.OwnerReference{unblocked, namespacedRef}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &store{strict: true, objects: map[string]*metav1.PartialObjectMetadata{"a/x": metaOf("a", "x", false, blocked, namespacedRef)}}

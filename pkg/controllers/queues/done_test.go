@@ -7,8 +7,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// TestWorkDone counts what the queues of the process have had done, by how long it took, and what
-// was put back.
+// TestWorkDone checks that items of the process's queues are counted by how long they took, and
+// that retries are counted.
 func TestWorkDone(t *testing.T) {
 	before := WorkDone()
 	q := workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Microsecond, time.Microsecond),
@@ -32,7 +32,7 @@ func TestWorkDone(t *testing.T) {
 	}
 }
 
-// TestTookAtMost: an item is counted with the least bound that it does not exceed.
+// TestTookAtMost checks that an item counts under the smallest bound that it does not exceed.
 func TestTookAtMost(t *testing.T) {
 	for seconds, want := range map[float64]float64{0: .00001, .00001: .00001, .000011: .000025, .02: .025, 1: 1, 60: 100, 1e6: 100} {
 		if got := TookAtMost(bucketOf(seconds)); got != want {

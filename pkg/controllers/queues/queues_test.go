@@ -18,7 +18,7 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/component-base/metrics/legacyregistry"
-	_ "k8s.io/component-base/metrics/prometheus/workqueue" // wants to be the provider too
+	_ "k8s.io/component-base/metrics/prometheus/workqueue" // It tries to be the provider, too.
 	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
@@ -29,7 +29,7 @@ func newQueue(name string) workqueue.TypedRateLimitingInterface[string] {
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: name})
 }
 
-// text returns what is on /metrics.
+// text returns the content of /metrics.
 func text(t *testing.T) string {
 	t.Helper()
 	answer := httptest.NewRecorder()
@@ -37,8 +37,8 @@ func text(t *testing.T) string {
 	return answer.Body.String()
 }
 
-// value returns the value of the series with these labels, given as name and value in turn, and
-// whether there is one.
+// value returns the value of the series with these labels, given as alternating names and values,
+// and reports whether there is one.
 func value(t *testing.T, name string, labels ...string) (float64, bool) {
 	t.Helper()
 	metrics := testutil.NewMetrics()
@@ -57,10 +57,10 @@ func value(t *testing.T, name string, labels ...string) (float64, bool) {
 	return 0, false
 }
 
-// TestIsTheProvider fails if another package's provider came first, and if queues do not find their
+// TestIsTheProvider fails if another package's provider came first, or if queues do not find their
 // shard.
 func TestIsTheProvider(t *testing.T) {
-	// Two instances at a time, as when a member takes two shards.
+	// Two instances are built at once, as when a member takes two shards.
 	var both sync.WaitGroup
 	for i, shard := range []string{"a", "b"} {
 		both.Go(func() {
@@ -93,8 +93,7 @@ func TestIsTheProvider(t *testing.T) {
 	}
 }
 
-// TestSameAsStock holds the series of one queue against those that component-base's provider makes
-// of one.
+// TestSameAsStock compares the series of one queue with those that component-base's provider makes.
 func TestSameAsStock(t *testing.T) {
 	command := exec.CommandContext(t.Context(), "go", "run", "-trimpath", "-buildvcs=false", "./testdata/stock")
 	var stderr bytes.Buffer
@@ -112,7 +111,7 @@ func TestSameAsStock(t *testing.T) {
 	q.Done(item)
 	got, want := series(text(t)), series(string(stock))
 	if len(want) < 30 {
-		t.Fatalf("the stock provider makes no more than\n%s", strings.Join(want, "\n"))
+		t.Fatalf("the stock provider makes only\n%s", strings.Join(want, "\n"))
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -135,7 +134,7 @@ func series(text string) []string {
 	return out
 }
 
-// TestWhatHasEndedDoesNotCount leaves work in the queues of an instance.
+// TestWhatHasEndedDoesNotCount leaves work in the queues of an instance that ends.
 func TestWhatHasEndedDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queues.Register()
@@ -165,7 +164,7 @@ func TestWhatHasEndedDoesNotCount(t *testing.T) {
 		expect("workqueue_depth", 1)
 		expect("workqueue_unfinished_work_seconds", 5)
 		expect("workqueue_longest_running_processor_seconds", 5)
-		q.Get() // late
+		q.Get() // Too late.
 		time.Sleep(time.Second)
 		q.ShutDown()
 		expect("workqueue_depth", 1)
@@ -177,7 +176,7 @@ func TestWhatHasEndedDoesNotCount(t *testing.T) {
 	})
 }
 
-// TestOverlappingWork has a queue with several workers, of which the later ones are done first.
+// TestOverlappingWork has a queue with several workers, of which the later ones finish first.
 func TestOverlappingWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queues.Register()
@@ -207,8 +206,8 @@ func TestOverlappingWork(t *testing.T) {
 	})
 }
 
-// TestTickersEnd fails if queues have a goroutine left that wakes up twice a second, and if they
-// miss it.
+// TestTickersEnd fails if a queue keeps a goroutine that wakes up twice a second, or if the queue
+// does not work without it.
 func TestTickersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := ticking(t)
@@ -235,7 +234,7 @@ func TestTickersEnd(t *testing.T) {
 	})
 }
 
-// ticking is how many goroutines of queues tick.
+// ticking returns how many goroutines of queues tick.
 func ticking(t *testing.T) int {
 	t.Helper()
 	var stacks bytes.Buffer
@@ -245,7 +244,7 @@ func ticking(t *testing.T) int {
 	return strings.Count(stacks.String(), ").updateUnfinishedWorkLoop(")
 }
 
-// TestTickerElsewhere has a goroutine that must go on set the gauge.
+// TestTickerElsewhere sets the gauge from a goroutine that must not end.
 func TestTickerElsewhere(t *testing.T) {
 	ended := make(chan bool)
 	go func() {
@@ -254,11 +253,11 @@ func TestTickerElsewhere(t *testing.T) {
 		ended <- false
 	}()
 	if _, went := <-ended; !went {
-		t.Error("it has been ended")
+		t.Error("the goroutine was ended")
 	}
 }
 
-// TestForget counts the series while the plan changes for months.
+// TestForget counts the series while the plan changes a thousand times.
 func TestForget(t *testing.T) {
 	for generation := range 1000 {
 		shard := fmt.Sprint(generation)
@@ -269,17 +268,17 @@ func TestForget(t *testing.T) {
 		q.ShutDown()
 		g.Close()
 		queues.Forget("forget", shard)
-		q.Get() // late: it must not come back
+		q.Get() // Too late: its series must not come back.
 	}
 	if strings.Contains(text(t), `ring="forget"`) {
-		t.Error("there still are series of shards that are forgotten")
+		t.Error("series of forgotten shards are left")
 	}
 	if values, goroutines := queues.Known("forget"); values > 0 || goroutines > 0 {
 		t.Errorf("values of %d queues and %d goroutines are still known", values, goroutines)
 	}
 }
 
-// TestNotSharded has upstream's series and no others.
+// TestNotSharded requires upstream's series and no others.
 func TestNotSharded(t *testing.T) {
 	g := queues.NewGroup("", "")
 	g.Do(func() {
@@ -296,7 +295,7 @@ func TestNotSharded(t *testing.T) {
 	}
 }
 
-// BenchmarkItem is one item through a queue: without any metrics, and in a shard.
+// BenchmarkItem passes one item through a queue, without any metrics and in a shard.
 func BenchmarkItem(b *testing.B) {
 	run := func(name string, in *queues.Group) {
 		b.Run(name, func(b *testing.B) {
@@ -315,7 +314,7 @@ func BenchmarkItem(b *testing.B) {
 	run("shard", queues.NewGroup("bench", "a"))
 }
 
-// BenchmarkObserve is what a queue's shard costs: two of these for each item.
+// BenchmarkObserve is the cost of a queue's shard; each item has two of these.
 func BenchmarkObserve(b *testing.B) {
 	g := queues.NewGroup("bench", "observe")
 	for b.Loop() {
@@ -323,20 +322,20 @@ func BenchmarkObserve(b *testing.B) {
 	}
 }
 
-// BenchmarkGoroutine is paid a few times when a queue is made.
+// BenchmarkGoroutine is a cost that occurs a few times when a queue is made.
 func BenchmarkGoroutine(b *testing.B) {
 	for b.Loop() {
 		queues.Goroutine()
 	}
 }
 
-// TestSettle waits for the items that a queue has at that moment, in the queue and in the worker's
-// hands, and for no others.
+// TestSettle checks that Settle waits for the items that are in the queue or with a worker at that
+// moment, and for no others.
 func TestSettle(t *testing.T) {
 	g := queues.NewGroup("settle", "a")
 	defer g.Close()
 	if err := g.Settle(t.Context(), "settle"); err == nil {
-		t.Error("a queue that nobody has made has settled")
+		t.Error("a queue that does not exist has settled")
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var q workqueue.TypedRateLimitingInterface[string]
@@ -347,7 +346,7 @@ func TestSettle(t *testing.T) {
 		}
 		q.Add("first")
 		q.Add("second")
-		q.Add("second") // one item
+		q.Add("second") // The same item.
 		settled := make(chan error, 1)
 		go func() { settled <- g.Settle(t.Context(), "settle") }()
 		synctest.Wait()
@@ -356,13 +355,13 @@ func TestSettle(t *testing.T) {
 			item, _ := q.Get()
 			synctest.Wait()
 			if len(settled) > 0 {
-				t.Fatalf("the queue has settled before %s was dealt with", item)
+				t.Fatalf("the queue settled before %s was processed", item)
 			}
 			q.Done(item)
 		}
 		synctest.Wait()
 		if len(settled) == 0 {
-			t.Fatal("the queue has not settled, though everything that it had has been dealt with")
+			t.Fatal("the queue has not settled although all of its items have been processed")
 		}
 		if err := <-settled; err != nil {
 			t.Error(err)
@@ -375,7 +374,7 @@ func TestSettle(t *testing.T) {
 	})
 }
 
-// TestQueued counts the items of all queues, and not those of a group that has been closed.
+// TestQueued checks that the items of all queues count, except those of a closed group.
 func TestQueued(t *testing.T) {
 	before := queues.Queued()
 	group := queues.NewGroup("", "")

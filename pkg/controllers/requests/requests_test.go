@@ -16,7 +16,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 )
 
-// answering answers every request alike.
+// answering gives every request the same answer.
 type answering struct {
 	code int
 	err  error
@@ -30,8 +30,8 @@ func (a answering) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: a.code, Body: http.NoBody, Header: http.Header{}}, nil
 }
 
-// TestWhatIsAnError counts each answer under one result, and leaves out what was not sent or given
-// up.
+// TestWhatIsAnError: each answer counts under one result. Requests that were not sent or were given
+// up do not count.
 func TestWhatIsAnError(t *testing.T) {
 	type expectation struct {
 		answer answering
@@ -85,8 +85,8 @@ func TestWhatIsAnError(t *testing.T) {
 	}
 }
 
-// TestGivenUp: a request that its caller gave up counts nowhere, though net/http returns the cause
-// of the context's end; one whose caller waited no longer than a deadline counts as failed.
+// TestGivenUp: a request that its caller gave up does not count, even though net/http returns the
+// cause of the context's end. If the caller's deadline passed, the request counts as failed.
 func TestGivenUp(t *testing.T) {
 	draining := errors.New("draining")
 	begun := make(chan struct{})
@@ -132,7 +132,7 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// read returns what the metric has, by the index in Results.
+// read returns the metric's values, by index in Results.
 func read(t *testing.T) []float64 {
 	t.Helper()
 	var all []float64

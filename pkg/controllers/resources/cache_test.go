@@ -19,11 +19,12 @@ import (
 // server serves aggregated discovery of a few kinds of one group, with entity tags.
 type server struct {
 	mu sync.Mutex
-	// kinds has those of each backend: requests go to them in turn, as through a load balancer.
+	// kinds lists the kinds of each backend. Requests go to the backends in turn, as through a load
+	// balancer.
 	kinds [][]string
-	// stale has the group's own API server not answer.
+	// stale makes the group's own API server not answer.
 	stale bool
-	// tag makes the tag of a document; nil for none.
+	// tag returns the tag of a document; nil for no tags.
 	tag func(document []byte) string
 	// asked counts requests, told those that were answered with a document.
 	asked, told int
@@ -40,7 +41,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if s.stale {
 			version.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
 		}
-		for _, kind := range s.kinds[s.asked/2%len(s.kinds)] { // a question is two requests
+		for _, kind := range s.kinds[s.asked/2%len(s.kinds)] { // A question is two requests.
 			version.Resources = append(version.Resources, apidiscoveryv2.APIResourceDiscovery{
 				Resource: kind, Scope: apidiscoveryv2.ScopeNamespace, Verbs: []string{"list"},
 				ResponseKind: &metav1.GroupVersionKind{Group: "g", Version: "v1", Kind: kind},
@@ -68,7 +69,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(document)
 }
 
-// counts returns how many requests there were since the last call, and how many documents.
+// counts returns the numbers of requests and of documents since the last call.
 func (s *server) counts() (asked, told int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,13 +82,13 @@ func quoted(document []byte) string {
 	return fmt.Sprintf("%q", fmt.Sprint(len(document), string(document[len(document)/2:])))
 }
 
-// start returns a client of the cache.
+// start returns a client that uses the cache.
 func (s *server) start(t *testing.T, cache *Cache) discovery.DiscoveryInterface {
 	t.Helper()
 	return s.startAt(t, cache, "")
 }
 
-// startAt is start with a path before those of the API.
+// startAt is start with a path before the API's paths.
 func (s *server) startAt(t *testing.T, cache *Cache, base string) discovery.DiscoveryInterface {
 	t.Helper()
 	web := httptest.NewServer(s)
@@ -99,7 +100,7 @@ func (s *server) startAt(t *testing.T, cache *Cache, base string) discovery.Disc
 	return client
 }
 
-// kinds returns the names of all resources that the client is told of.
+// kinds returns the names of all resources that the client gets.
 func kinds(t *testing.T, client discovery.ServerResourcesInterface) []string {
 	t.Helper()
 	preferred, err := client.ServerPreferredResources()
@@ -150,7 +151,7 @@ func TestAnswerIsReadOnce(t *testing.T) {
 	}
 }
 
-// TestServerBehindAPath is of API servers that a proxy serves, as those of hosted clusters.
+// TestServerBehindAPath uses API servers behind a proxy's path, like those of hosted clusters.
 func TestServerBehindAPath(t *testing.T) {
 	s := &server{kinds: [][]string{{"apples"}}, tag: quoted}
 	client := s.startAt(t, &Cache{}, "/clusters/one")
@@ -175,8 +176,8 @@ func TestChangeIsToldAtOnce(t *testing.T) {
 	}
 }
 
-// TestServersThatDiffer has two API servers of different versions behind one address: a tag and the
-// answer that it stands for may not come from two of them.
+// TestServersThatDiffer has two API servers of different versions behind one address. A tag and its
+// answer must come from the same one.
 func TestServersThatDiffer(t *testing.T) {
 	s := &server{kinds: [][]string{{"apples"}, {"pears"}}, tag: quoted}
 	client := s.start(t, &Cache{})
@@ -212,7 +213,7 @@ func TestOnlyWhatIsCompleteIsKept(t *testing.T) {
 				if tc.stale != discovery.IsGroupDiscoveryFailedError(err) {
 					t.Errorf("question %d: %v", i, err)
 				}
-				if asked, told := s.counts(); told != asked || !tc.stale && asked != 2 { // upstream asks again for a group that fails
+				if asked, told := s.counts(); told != asked || !tc.stale && asked != 2 { // Upstream repeats the request for a group that fails.
 					t.Errorf("question %d: %d requests, %d with a document", i, asked, told)
 				}
 			}
@@ -239,7 +240,7 @@ func TestAnswerBelongsToTheCaller(t *testing.T) {
 	}
 }
 
-// TestErrorsAreTold: what is kept does not hide that the API server cannot be asked.
+// TestErrorsAreTold checks that a cached answer does not hide that the API server is out of reach.
 func TestErrorsAreTold(t *testing.T) {
 	s := &server{kinds: [][]string{{"apples"}}, tag: quoted}
 	web := httptest.NewServer(s)

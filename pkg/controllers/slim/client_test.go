@@ -12,7 +12,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/util/node"
 )
 
-// TestStatusIsPutOverThePod has upstream mark a Pod by its slim copy.
+// TestStatusIsPutOverThePod makes upstream mark a Pod through its slim copy.
 func TestStatusIsPutOverThePod(t *testing.T) {
 	there := whole("web", "n")
 	for name, c := range map[string]struct {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/kubernetes/pkg/volume/util"
 )
 
-// TestSlimCopyIsACopy: the Pod stays as it is, and a slim copy is made into its like.
+// TestSlimCopyIsACopy: the Pod does not change, and a slim copy of a slim copy is the same.
 func TestSlimCopyIsACopy(t *testing.T) {
 	for _, deleting := range []bool{false, true} {
 		pod := full()
@@ -44,11 +44,11 @@ func TestSlimCopyIsACopy(t *testing.T) {
 	}
 	other := &v1.Node{}
 	if Pod(other) != any(other) {
-		t.Error("what is no Pod is not returned as it is")
+		t.Error("an object that is not a Pod is not returned unchanged")
 	}
 }
 
-// TestSlimNodeIsACopy: the same of Nodes.
+// TestSlimNodeIsACopy requires the same for Nodes.
 func TestSlimNodeIsACopy(t *testing.T) {
 	node := fullNode()
 	before := node.DeepCopy()
@@ -69,12 +69,12 @@ func TestSlimNodeIsACopy(t *testing.T) {
 	}
 	other := &v1.Pod{}
 	if Node(other) != any(other) {
-		t.Error("what is no Node is not returned as it is")
+		t.Error("an object that is not a Node is not returned unchanged")
 	}
 }
 
-// TestSlimCopyRunsAsThePod: upstream takes an empty list of containers for "nothing
-// runs any more", and would detach the volumes of what runs.
+// A slim copy keeps its containers' states: upstream takes an empty list to mean that nothing runs,
+// and would detach volumes in use.
 func TestSlimCopyRunsAsThePod(t *testing.T) {
 	running := []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
 	ended := []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}}}
@@ -100,9 +100,9 @@ func TestSlimCopyRunsAsThePod(t *testing.T) {
 	}
 }
 
-// TestPatchOfASlimStatus makes the patch that podgc sends of a slim copy and of the whole Pod, and
-// applies both as the API server does. Conditions are compared by their types: they are a map to
-// the API server, and a patch that names two of four leaves the place of the others open.
+// TestPatchOfASlimStatus makes podgc's patch from a slim copy and from the whole Pod, and applies
+// both as the API server does. It compares conditions by type: they are a map to the API server,
+// and a patch that names two of four does not fix the order of the others.
 func TestPatchOfASlimStatus(t *testing.T) {
 	for name, marked := range map[string]bool{"marked already": true, "not marked": false} {
 		there := whole("web", "n")
@@ -136,7 +136,7 @@ func TestPatchOfASlimStatus(t *testing.T) {
 	}
 }
 
-// whole is a Pod as a kubelet leaves it.
+// whole returns a Pod as a kubelet leaves it.
 func whole(name, node string) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

@@ -41,13 +41,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// orders is how often the history is run: two workers of node-lifecycle may come to a Node at the
-// same instant, and then the one that is second writes over the other's taint, or does not. What a
-// copy lacks would show in each run.
+// orders is how often the history is run. Two workers of node-lifecycle may reach a Node at the
+// same instant, and then the second may or may not overwrite the other's taint. A field that a copy
+// lacks would show in each run.
 const orders = 6
 
-// TestSameWrites runs the controllers that are given slim copies through one history, on whole Pods
-// and on slim copies: they write the same.
+// TestSameWrites runs the controllers that get slim copies through one history, on whole Pods and
+// on slim copies. They must write the same.
 func TestSameWrites(t *testing.T) {
 	var writes [2][]string
 	diff := ""
@@ -69,7 +69,7 @@ func TestSameWrites(t *testing.T) {
 		"waiting for pod waits to be scheduled", "Volume is used by pods: ns/recycled",
 	} {
 		if !slices.ContainsFunc(writes[0], func(w string) bool { return strings.Contains(w, want) }) {
-			t.Errorf("nobody has written %q: the history does not come to it. Writes:\n%s", want, strings.Join(writes[0], "\n"))
+			t.Errorf("nobody wrote %q: the history does not cover it. Writes:\n%s", want, strings.Join(writes[0], "\n"))
 		}
 	}
 }
@@ -79,13 +79,13 @@ type stage struct {
 	t      *testing.T
 	client *fake.Clientset
 	mu     sync.Mutex
-	// events are those that are sent past the fake client.
+	// events are the Events that are sent past the fake client.
 	events []string
-	// version is that of the last object that the history has written.
+	// version is the version of the last object that the history has written.
 	version int
 }
 
-// core has a REST client, which upstream makes another client of.
+// core has a REST client, from which upstream makes another client.
 func (s *stage) core() corev1.CoreV1Interface { return restful{s.client.CoreV1(), s} }
 
 // RoundTrip implements http.RoundTripper for Events.
@@ -100,7 +100,7 @@ func (s *stage) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.events = append(s.events, "event: "+told(&event))
+	s.events = append(s.events, "event: "+eventText(&event))
 	return &http.Response{StatusCode: http.StatusCreated, Request: request, Header: http.Header{"Content-Type": {"application/json"}},
 		Body: io.NopCloser(bytes.NewReader(body))}, nil
 }
@@ -130,12 +130,12 @@ type withREST struct {
 // CoreV1 implements kubernetes.Interface.
 func (c withREST) CoreV1() corev1.CoreV1Interface { return c.stage.core() }
 
-// told returns what an Event says.
-func told(e *v1.Event) string {
+// eventText returns the content of an Event.
+func eventText(e *v1.Event) string {
 	return fmt.Sprintf("%s %s/%s %s: %s %s", e.Type, e.InvolvedObject.Namespace, e.InvolvedObject.Name, e.InvolvedObject.UID, e.Reason, e.Message)
 }
 
-// history returns what the controllers write, sorted by the step in which they do.
+// history returns the controllers' writes, sorted within each step.
 func history(t *testing.T, slimmed bool) []string {
 	s := &stage{t: t, client: fake.NewClientset()}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -162,7 +162,7 @@ func history(t *testing.T, slimmed bool) []string {
 		s.events = nil
 		s.mu.Unlock()
 		slices.Sort(part)
-		log = append(log, slices.Compact(part)...) // the binder's workers sometimes write the same twice
+		log = append(log, slices.Compact(part)...) // The binder's workers sometimes write the same twice.
 	}
 	s.run(ctx, slimmed, &running)
 	time.Sleep(5 * time.Minute) // virtual: several rounds of each controller
@@ -175,7 +175,6 @@ func history(t *testing.T, slimmed bool) []string {
 	return log
 }
 
-// run starts the controllers.
 func (s *stage) run(ctx context.Context, slimmed bool, running *sync.WaitGroup) {
 	t := s.t
 	f := informers.NewSharedInformerFactory(s.client, 0)
@@ -222,7 +221,7 @@ func (s *stage) run(ctx context.Context, slimmed bool, running *sync.WaitGroup) 
 	running.Go(func() { <-ctx.Done(); f.Shutdown() })
 }
 
-// What the history does goes to the tracker, which keeps no record of it as of an action.
+// The history's own changes go to the tracker, which does not record them as actions.
 
 // next gives an object the next version.
 func (s *stage) next(obj runtime.Object) {
@@ -262,7 +261,7 @@ func (s *stage) remove(resource, namespace, name string) {
 	}
 }
 
-// scene makes what there is at first.
+// scene creates the initial objects.
 func (s *stage) scene() {
 	for _, name := range []string{"alive", "silent", "goes"} {
 		s.add(&v1.Node{
@@ -354,14 +353,13 @@ func (s *stage) pod(name, node string, change func(*v1.Pod)) {
 	s.add(p)
 }
 
-// update changes a Pod.
 func (s *stage) update(name string, change func(*v1.Pod)) {
 	p := s.get(Pods, "ns", name).(*v1.Pod)
 	change(p)
 	s.set(Pods, p)
 }
 
-// step is one thing that happens, and how long the controllers then have.
+// step is an event, and how long the controllers then have.
 type step struct {
 	name string
 	act  func()
@@ -403,17 +401,17 @@ func (s *stage) steps() []step {
 }
 
 var (
-	// stamps are times: upstream's timers have jitter.
+	// stamps matches times: upstream's timers have jitter.
 	stamps = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
-	// order says in which order a patch leaves the conditions of the cached status.
+	// order matches the order in which a patch leaves the conditions of the cached status.
 	order = regexp.MustCompile(`"\$setElementOrder/[a-zA-Z]+":\[[^\]]*\],?`)
 )
 
-// written returns what an action writes, or nothing.
+// written describes what an action writes, or returns an empty string.
 func written(t *testing.T, action clienttesting.Action) string {
 	resource := action.GetResource().Resource
 	if resource == "events" && action.GetVerb() == "patch" {
-		return "" // that one has come again
+		return "" // It is a repetition.
 	}
 	if action.GetSubresource() != "" {
 		resource += "/" + action.GetSubresource()
@@ -447,7 +445,7 @@ func written(t *testing.T, action clienttesting.Action) string {
 		}
 		text, name = string(content), accessor.GetName()
 		if event, is := object.(*v1.Event); is {
-			text, name = told(event), ""
+			text, name = eventText(event), ""
 		}
 	}
 	text = order.ReplaceAllString(stamps.ReplaceAllString(text, "then"), "")

@@ -24,20 +24,21 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 )
 
-// guard is what is to be known of upstream's source to hold slim copies of a kind against it.
+// guard is what must be known of upstream's source to check slim copies of a kind against it.
 type guard struct {
-	// kind is what slim copies are made of, and others are kinds whose parts are not parts of it.
+	// kind is the type that slim copies are made of. others are kinds whose parts do not count as
+	// its parts.
 	kind   reflect.Type
 	others []reflect.Type
-	// roots are the packages of the controllers that are given slim copies.
+	// roots are the packages of the controllers that get slim copies.
 	roots []string
-	// plugins are packages that are given volumes of Pods to attach: they read of them the sources
-	// of the kinds that they attach.
+	// plugins are packages that get volumes of Pods to attach. Of these they read the sources of
+	// the kinds that they attach.
 	plugins []string
-	// safe are functions that may be given an object, a part of one, or what has objects, though
-	// their source is not gone through: by their names, why.
+	// safe are functions that may get an object, a part of one, or a container of objects, although
+	// the walk does not go through their source. Each name has a reason.
 	safe map[string]string
-	// kept are the fields, by their type, that a slim copy has. reads are some that are known to be
+	// kept are the fields, by their type, of a slim copy. reads are some that upstream is known to
 	// read.
 	kept  map[string]bool
 	reads []string
@@ -56,8 +57,8 @@ func ofPods() guard {
 	}
 }
 
-// ofNodes is for the controllers of ranges. None of them may write a Node: a function that is given
-// one to send it is in no package that is gone through, and not among those that are safe.
+// ofNodes is for the controllers of ranges. None of them may write a Node: a function that sends
+// one is neither in the packages that are checked nor in safe.
 func ofNodes() guard {
 	return guard{
 		kind: reflect.TypeFor[v1.Node](),
@@ -69,7 +70,7 @@ func ofNodes() guard {
 	}
 }
 
-// nodeRoots are the packages of the controllers that are given slim copies of Nodes.
+// nodeRoots are the packages of the controllers that get slim copies of Nodes.
 var nodeRoots = []string{
 	"k8s.io/endpointslice",
 	"k8s.io/endpointslice/topologycache",
@@ -79,7 +80,7 @@ var nodeRoots = []string{
 	"k8s.io/kubernetes/pkg/controller/tainteviction",
 }
 
-// podRoots are the packages of the controllers that are given slim copies of Pods.
+// podRoots are the packages of the controllers that get slim copies of Pods.
 var podRoots = []string{
 	"k8s.io/kubernetes/pkg/controller/devicetainteviction",
 	"k8s.io/kubernetes/pkg/controller/nodelifecycle",
@@ -114,17 +115,17 @@ var safeWithPods = map[string]string{
 	"k8s.io/kubernetes/pkg/controller/tainteviction.New": "only with a gate off that is locked; see TestTaintEvictionIsSeparate",
 }
 
-// TestTaintEvictionIsSeparate: node-lifecycle would run taint eviction itself with the gate off, on
-// slim copies, which have no tolerations.
+// With the feature gate off, node-lifecycle would run taint eviction itself, on slim copies, which
+// have no tolerations.
 func TestTaintEvictionIsSeparate(t *testing.T) {
 	gate, known := utilfeature.DefaultMutableFeatureGate.GetAll()[features.SeparateTaintEvictionController]
 	if known && !(gate.Default && gate.LockToDefault) {
-		t.Errorf("the gate is %+v, and has to be locked to true", gate)
+		t.Errorf("the feature gate is %+v, but must be locked to true", gate)
 	}
 }
 
-// TestUpstreamReadsNoMore goes through the source of the controllers that are given slim copies,
-// and of the functions to which they pass Pods or parts of them: a field that they read must be in
+// TestUpstreamReadsNoMore goes through the source of the controllers that get slim copies, and of
+// the functions to which they pass objects or parts of them. Every field that they read must be in
 // a slim copy.
 func TestUpstreamReadsNoMore(t *testing.T) {
 	for _, g := range []guard{ofPods(), ofNodes()} {
@@ -147,7 +148,7 @@ func (g guard) check(t *testing.T) {
 		if decl := p.find(next.name); decl != nil {
 			w.walk(p, decl)
 		} else {
-			t.Errorf("%s is given a %s at %s: its source has not been found", next.name, g.kind.Name(), next.at)
+			t.Errorf("%s gets a %s at %s, but its source was not found", next.name, g.kind.Name(), next.at)
 		}
 	}
 	for _, field := range slices.Sorted(maps.Keys(w.found)) {
@@ -162,7 +163,7 @@ func (g guard) check(t *testing.T) {
 	}
 	for name := range g.safe {
 		if !w.used[name] {
-			t.Errorf("nobody passes a %s to %s any more: take it out of safe", g.kind.Name(), name)
+			t.Errorf("nobody passes a %s to %s: remove it from safe", g.kind.Name(), name)
 		}
 	}
 	for _, path := range g.plugins {
@@ -180,15 +181,15 @@ func (g guard) check(t *testing.T) {
 	}
 }
 
-// keptFields returns the fields, by their type, that are in the slim copy of an object in which
-// everything is set.
+// keptFields returns the fields, by their type, in the slim copy of an object in which everything
+// is set.
 func keptFields(slim any) map[string]bool {
 	kept := map[string]bool{}
 	note(reflect.ValueOf(slim).Elem(), kept)
 	return kept
 }
 
-// fullNode returns a Node with something in each field, and conditions.
+// fullNode returns a Node with a value in each field, and conditions.
 func fullNode() *v1.Node {
 	node := &v1.Node{}
 	fill(reflect.ValueOf(node).Elem(), 0)
@@ -202,8 +203,8 @@ func fullNode() *v1.Node {
 	return node
 }
 
-// full returns a Pod that is being deleted, with a volume of each kind, and otherwise with
-// something in each field.
+// full returns a Pod that is being deleted, with a volume of each kind, and a value in each other
+// field.
 func full() *v1.Pod {
 	pod := &v1.Pod{}
 	fill(reflect.ValueOf(pod).Elem(), 0)
@@ -282,7 +283,7 @@ func note(v reflect.Value, kept map[string]bool) {
 	}
 }
 
-// walk goes through source.
+// walk goes through source code.
 type walk struct {
 	guard
 	t       *testing.T
@@ -290,31 +291,29 @@ type walk struct {
 	listed  map[string]listed
 	loaded  map[string]*loaded
 	imports types.Importer
-	// parts are the types of which objects of the kind consist, and nothing else does.
+	// parts are the types that are parts of objects of the kind only.
 	parts map[string]bool
-	// found are the fields that are read, and where.
+	// found are the fields that are read, with the places.
 	found map[string][]string
 	queue []passed
 	seen  map[string]bool
 	used  map[string]bool
 }
 
-// passed is a function to which an object is.
+// passed is a function to which an object is passed.
 type passed struct{ pkg, name, at string }
 
-// listed is what the go command says of a package.
+// listed is a package as the go command lists it.
 type listed struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
 }
 
-// loaded is a package with its source.
 type loaded struct {
 	files []*ast.File
 	info  *types.Info
 }
 
-// find returns the declaration of a function.
 func (p *loaded) find(name string) *ast.FuncDecl {
 	for _, f := range p.files {
 		for _, d := range f.Decls {
@@ -422,7 +421,7 @@ func (w *walk) at(n ast.Node) string {
 	return fmt.Sprintf("%s:%d", file, position.Line)
 }
 
-// walk notes what is read below a node, and where objects go.
+// walk records what is read below a node, and where objects are passed.
 func (w *walk) walk(p *loaded, node ast.Node) {
 	ast.Inspect(node, func(n ast.Node) bool {
 		for _, field := range w.fields(p, n) {
@@ -435,7 +434,7 @@ func (w *walk) walk(p *loaded, node ast.Node) {
 	})
 }
 
-// fields returns those of an object, and of what is part of such objects only, that a node selects.
+// fields returns the fields that a node selects, of an object or of a part of such objects only.
 func (w *walk) fields(p *loaded, n ast.Node) (fields []string) {
 	selector, ok := n.(*ast.SelectorExpr)
 	if !ok || p.info.Selections[selector] == nil {
@@ -451,7 +450,7 @@ func (w *walk) fields(p *loaded, n ast.Node) (fields []string) {
 	t := selection.Recv()
 	path := selection.Index()
 	if selection.Kind() != types.FieldVal {
-		if len(path) > 1 && selection.Obj().Name() != "DeepCopy" { // a method of the metadata
+		if len(path) > 1 && selection.Obj().Name() != "DeepCopy" { // A method of the metadata.
 			fields = append(fields, "ObjectMeta."+accessed(selection.Obj().Name()))
 		}
 		return fields
@@ -497,8 +496,8 @@ func core(t types.Type) string {
 func (w *walk) isObject(t types.Type) bool { return core(t) == w.kind.Name() }
 func (w *walk) isPart(t types.Type) bool   { return w.parts[core(t)] }
 
-// hasObjects reports whether values of a type give objects of the kind. Informers and stores of any
-// kind are taken to, where the packages have none of others.
+// hasObjects reports whether values of a type give access to objects of the kind. All informers and
+// stores count, unless the packages have some of other kinds.
 func (w *walk) hasObjects(t types.Type) bool {
 	named, ok := t.(*types.Named)
 	kind := w.kind.Name()
@@ -509,7 +508,7 @@ func (w *walk) hasObjects(t types.Type) bool {
 	return ok && slices.Contains(givers, named.Obj().Name())
 }
 
-// call has the function that is called gone through, where it is given an object.
+// call queues the called function for the walk if it gets an object.
 func (w *walk) call(p *loaded, call *ast.CallExpr) {
 	given := slices.ContainsFunc(call.Args, func(arg ast.Expr) bool {
 		t := p.info.TypeOf(arg)
@@ -529,11 +528,11 @@ func (w *walk) call(p *loaded, call *ast.CallExpr) {
 	case *ast.SelectorExpr:
 		id = f.Sel
 	default:
-		return // a function literal, which is gone through where it stands
+		return // A function literal: the walk goes through it in place.
 	}
 	function, ok := p.info.Uses[id].(*types.Func)
 	if !ok {
-		return // a builtin, or a variable
+		return // A builtin or a variable.
 	}
 	f := function.Origin()
 	name, path := f.FullName(), ""
@@ -546,7 +545,7 @@ func (w *walk) call(p *loaded, call *ast.CallExpr) {
 		w.used[name] = true
 	case w.seen[name]:
 	case types.IsInterface(recv(f)) || !strings.HasPrefix(path, "k8s.io/") || strings.Contains(path, "/kubernetes/typed/"):
-		w.t.Errorf("%s: %s is given a %s, or a part of one: see what it reads, and name it in safe", w.at(call), name, w.kind.Name())
+		w.t.Errorf("%s: %s gets a %s, or a part of one: see what it reads, and name it in safe", w.at(call), name, w.kind.Name())
 		w.seen[name] = true
 	default:
 		w.seen[name] = true

@@ -11,7 +11,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// controllersOf writes a plan down: "namespaces: a b; nodes: c".
+// controllersOf writes a plan as "namespaces: a b; nodes: c".
 func controllersOf(p shard.Plan) string {
 	var parts []string
 	for _, r := range p.Rings {
@@ -35,7 +35,7 @@ func TestAdapt(t *testing.T) {
 		three = "namespaces: b jobs n; new: bb; nodes: m nodes"
 	)
 	for name, tc := range map[string]struct {
-		from       int // the version whose plan it is
+		from       int // The version whose plan it is.
 		by         int
 		live, away []int
 		want       string
@@ -45,8 +45,8 @@ func TestAdapt(t *testing.T) {
 		"a newer one has come":             {from: 1, by: 2, live: []int{1, 1}, want: one},
 		"the last older one has gone":      {from: 1, by: 2, live: []int{2}, want: two},
 		"it may come back":                 {from: 1, by: 2, live: []int{2}, away: []int{1}, want: one},
-		"the newest has some no more":      {from: 2, by: 3, live: []int{2}, want: two},
-		"nobody has them any more":         {from: 2, by: 3, want: three},
+		"the newest lacks some":            {from: 2, by: 3, live: []int{2}, want: two},
+		"nobody has them":                  {from: 2, by: 3, want: three},
 		"back, and an older one comes":     {from: 2, by: 2, live: []int{1}, want: "n: n; namespaces: b jobs m r; new: bb; nodes: nodes; old: rr", urgent: true},
 		"back, and all are older":          {from: 2, by: 1, want: one, urgent: true},
 		"back, and the newer may return":   {from: 2, by: 1, away: []int{2}, want: "n: n; namespaces: b jobs m r; new: bb; nodes: nodes; old: rr", urgent: true},
@@ -81,7 +81,7 @@ func TestAdapt(t *testing.T) {
 	}
 }
 
-// TestAdaptKeeps holds that what a change does not concern stays as it is.
+// TestAdaptKeeps checks that parts of the plan that a change does not concern stay as they are.
 func TestAdaptKeeps(t *testing.T) {
 	plan := planOf(t, buildOf(1))
 	plan.Rings[0].Isolate = []string{"a"}
@@ -104,7 +104,7 @@ func TestAdaptKeeps(t *testing.T) {
 		}
 	}
 	if _, kept := next.Shard(shard.ID{Ring: "cluster", Name: "old"}); kept {
-		t.Error("a name of people's is given") // newName gives its own
+		t.Error("newName returned a name that people have given") // newName returns its own.
 	}
 	before, _ := plan.Ring("cluster")
 	for _, s := range before.Shards {
@@ -115,7 +115,7 @@ func TestAdaptKeeps(t *testing.T) {
 	if i := slices.IndexFunc(next.Rings[1].Shards, func(s shard.Shard) bool { return s.Group == "nodes" }); next.Rings[1].Shards[i].Weight != 7 {
 		t.Errorf("the weight of %v is lost", next.Rings[1].Shards[i])
 	}
-	// Where operators have put a controller, it stays.
+	// A controller stays where operators have put it.
 	moved := copyOf(next)
 	remove(&moved, "b")
 	moved.Rings = append(moved.Rings, shard.Ring{Name: "batch", Scope: shard.ScopeNamespaced, Controllers: []string{"b"}, Shards: []shard.Shard{{}}})
@@ -125,8 +125,8 @@ func TestAdaptKeeps(t *testing.T) {
 	if _, changes, err := buildOf(2).Adapt(moved, []Known{knownOf(2)}, nil); err != nil || len(changes) > 0 {
 		t.Errorf("it is changed by %v: %v", changes, err)
 	}
-	// A ring that has lost its last controller goes; a plan without the ring that a controller goes
-	// to gets it.
+	// A ring that has lost its last controller goes. A plan without the ring for a controller gets
+	// that ring.
 	if next, _, err = buildOf(1).Adapt(moved, nil, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -139,17 +139,17 @@ func TestAdaptKeeps(t *testing.T) {
 	}
 }
 
-// A world is a fleet whose members come and go.
-type world struct {
+// A rollout is a fleet whose members come and go.
+type rollout struct {
 	t      *testing.T
 	plan   shard.Plan
-	live   map[string]int // name -> version
+	live   map[string]int // By name.
 	away   map[string]int
-	before map[string]bool // controllers that ran somewhere before this step
+	before map[string]bool // By controller of the plan, before this step: whether it ran everywhere.
 	log    []string
 }
 
-func (w *world) known(of map[string]int, but string) (all []Known) {
+func (w *rollout) known(of map[string]int, but string) (all []Known) {
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		if name != but {
 			all = append(all, knownOf(of[name]))
@@ -159,14 +159,13 @@ func (w *world) known(of map[string]int, but string) (all []Known) {
 }
 
 // newest returns the member that plans.
-func (w *world) newest() string {
+func (w *rollout) newest() string {
 	names := slices.Sorted(maps.Keys(w.live))
 	return slices.MaxFunc(names, func(a, b string) int { return w.live[a] - w.live[b] })
 }
 
-// servers are the members that get shards of a ring: as the fleet has it, those that are apt, or
-// all.
-func (w *world) servers(r shard.Ring) (servers []string, none bool) {
+// servers returns the members that get shards of a ring: the apt ones or, if there are none, all.
+func (w *rollout) servers(r shard.Ring) (servers []string, none bool) {
 	var apt []string
 	for name, version := range w.live {
 		if knownOf(version).Apt(r) {
@@ -179,15 +178,15 @@ func (w *world) servers(r shard.Ring) (servers []string, none bool) {
 	return apt, false
 }
 
-func (w *world) fatalf(format string, args ...any) {
+func (w *rollout) fatalf(format string, args ...any) {
 	w.t.Helper()
 	w.t.Fatalf("%s\n%v\nlive %v, away %v\n%s", fmt.Sprintf(format, args...), controllersOf(w.plan), w.live, w.away, strings.Join(w.log, "\n"))
 }
 
-// check holds the invariants. Every member that may hold a shard does, for what is checked here. It
-// returns true if nobody is left who could run some ring: all who could have gone at once, before
-// the planner has come round. What that ring has is run again as soon as it has.
-func (w *world) check() (bereft bool) {
+// check checks the invariants, as if every member that may hold a shard held it. It returns true if
+// nobody is left who could run some ring, because all such members left at once, before the planner
+// has run again. The ring's controllers then run again once it has.
+func (w *rollout) check() (bereft bool) {
 	w.t.Helper()
 	everywhere := map[string]bool{}
 	scopes := scopesOf(&w.plan)
@@ -203,7 +202,7 @@ func (w *world) check() (bereft bool) {
 		}
 	}
 	// A controller that every live member has, and that was in the plan, runs on every namespace,
-	// whoever has the shards.
+	// whichever members hold the shards.
 	for c := range w.before {
 		if !bereft && knownByAll(w.known(w.live, ""), c) && !everywhere[c] {
 			w.fatalf("%s, which all live members know, does not run everywhere: in the plan in scope %q", c, scopes[c])
@@ -220,8 +219,8 @@ func (w *world) check() (bereft bool) {
 	return bereft
 }
 
-// adapt has the newest member change the plan, if it is to, and checks what it makes of it.
-func (w *world) adapt() {
+// adapt makes the newest member adapt the plan, and checks the result.
+func (w *rollout) adapt() {
 	w.t.Helper()
 	if len(w.live) == 0 {
 		return
@@ -263,7 +262,7 @@ func TestRandomHistories(t *testing.T) {
 	}
 	for seed := range seeds {
 		random := rand.New(rand.NewPCG(seed, 1))
-		w := &world{t: t, live: map[string]int{}, away: map[string]int{}, log: []string{fmt.Sprintf("seed %d", seed)}, before: map[string]bool{}}
+		w := &rollout{t: t, live: map[string]int{}, away: map[string]int{}, log: []string{fmt.Sprintf("seed %d", seed)}, before: map[string]bool{}}
 		version := 1 + random.IntN(4)
 		w.plan = planOf(t, buildOf(version))
 		for i := range 3 {
@@ -275,8 +274,8 @@ func TestRandomHistories(t *testing.T) {
 			name := fmt.Sprint("m", random.IntN(5))
 			switch dice := random.IntN(10); {
 			case dice < 4:
-				// One minor version apart, as docs/upgrade.md has it: also from what is away, and
-				// may come back.
+				// Versions are one minor version apart, as docs/upgrade.md requires, also from
+				// members that may come back.
 				v := version
 				if random.IntN(2) == 0 {
 					v = other
@@ -295,7 +294,7 @@ func TestRandomHistories(t *testing.T) {
 				w.log = append(w.log, name+" is forgotten")
 			case dice < 8:
 				if all := slices.Concat(slices.Collect(maps.Values(w.live)), slices.Collect(maps.Values(w.away))); slices.Min(all) == slices.Max(all) {
-					w.adapt() // a rollout begins after the last one is done
+					w.adapt() // An upgrade begins after the last one is done.
 					version = all[0]
 					other = max(1, min(4, version+1-2*random.IntN(2)))
 				}
@@ -309,7 +308,7 @@ func TestRandomHistories(t *testing.T) {
 				}
 			}
 		}
-		// In the end all are of one version, and nothing differs from what that has.
+		// In the end all members are of one version, and the plan is that version's own.
 		for name := range w.live {
 			w.live[name] = version
 		}
@@ -322,8 +321,8 @@ func TestRandomHistories(t *testing.T) {
 	}
 }
 
-// TestAnyBuilds has builds of any versions live together: Adapt comes to rest, and its plans are
-// valid.
+// TestAnyBuilds has builds of any versions in one fleet. Adapt must come to rest, and its plans
+// must be valid.
 func TestAnyBuilds(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 500 {

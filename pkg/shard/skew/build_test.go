@@ -7,10 +7,10 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// buildOf returns the build of a version: each test asks for them many thousand times.
+// buildOf returns the build of a version. It is cached: each test needs it many thousand times.
 func buildOf(version int) Build { return builds[version-1] }
 
-// knownOf returns what its members publish.
+// knownOf returns what members of a version publish.
 func knownOf(version int) Known { return knowns[version-1] }
 
 var (
@@ -18,8 +18,8 @@ var (
 	knowns = []Known{newBuild(1).Known(), newBuild(2).Known(), newBuild(3).Known(), newBuild(4).Known()}
 )
 
-// newBuild makes builds of four versions: b begins in v2, r ends in v3, m moves from ranges to a
-// group in v2, which can run it in both, and v4 cannot any more; n moves the other way in v3.
+// newBuild makes builds of four versions. b begins in v2, and r ends in v3. m moves from ranges to
+// a group in v2, which can run it in both scopes; v4 cannot. n moves the other way in v3.
 func newBuild(version int) Build {
 	both := func(first, second shard.Scope) []shard.Scope { return []shard.Scope{first, second} }
 	namespaced, cluster := []shard.Scope{shard.ScopeNamespaced}, []shard.Scope{shard.ScopeCluster}
@@ -52,7 +52,7 @@ func newBuild(version int) Build {
 	return b
 }
 
-// planOf is the first plan of a build.
+// planOf returns the first plan of a build.
 func planOf(t *testing.T, b Build) shard.Plan {
 	t.Helper()
 	plan := shard.Plan{Generation: 1, Rings: []shard.Ring{{

@@ -36,7 +36,7 @@ func TestFits(t *testing.T) {
 		current *shard.Plan
 		next    shard.Plan
 		others  []Known
-		want    []string // nothing: it fits
+		want    []string // Empty if it fits.
 	}{
 		"its own":                          {build: 1, next: with(1, same)},
 		"a new one that another knows":     {build: 1, next: with(2, func(n, c *shard.Ring) { dropM(c); n.Controllers = append(n.Controllers, "m", "r"); addOld(c) }), others: known(2)},
@@ -45,7 +45,7 @@ func TestFits(t *testing.T) {
 		"a typo, by the first":             {build: 1, next: with(1, typo), want: []string{"rings[0].controllers[", `"jbos"`}},
 		"dropped by an operator":           {build: 1, current: ptrTo(with(1, same)), next: with(1, without("jobs")), others: known(1, 2), want: []string{"rings", "jobs is in none"}},
 		"dropped, and never there":         {build: 1, current: ptrTo(with(1, without("jobs"))), next: with(1, without("jobs"))},
-		"dropped, and another has it not":  {build: 1, current: ptrTo(with(1, same)), next: with(1, without("r")), others: known(3)},
+		"dropped, and another lacks it":    {build: 1, current: ptrTo(with(1, same)), next: with(1, without("r")), others: known(3)},
 		"dropped in the first plan":        {build: 1, next: with(1, without("jobs")), want: []string{"jobs is in none"}},
 		"cluster-scoped in ranges": {build: 1, current: ptrTo(with(1, same)), next: with(1, func(n, c *shard.Ring) {
 			misplaced(n, c)
@@ -82,7 +82,7 @@ func dropM(cluster *shard.Ring) {
 	}
 }
 
-// addOld has the group that version 3 does not have any more.
+// addOld adds the group that version 3 lacks.
 func addOld(cluster *shard.Ring) {
 	if !slices.ContainsFunc(cluster.Shards, func(s shard.Shard) bool { return s.Group == "old" }) {
 		cluster.Shards = append(cluster.Shards, shard.Shard{ID: shard.ID{Ring: "cluster", Name: "old"}, Group: "old", Controllers: []string{"rr"}})

@@ -1,13 +1,13 @@
-// Bench measures how long a cloud controller manager takes to give load balancers to many Services:
-// upstream's one leader, and fleets of several members, with the same flags, in a cloud that limits
-// each client or all together.
+// Bench measures how long a cloud controller manager takes to give load balancers to many Services.
+// It compares upstream's one leader with fleets of several members. All get the same flags, in a
+// cloud that limits each client or all together.
 //
 //	go run ./test/cloud/bench -services 500 -systems stock,fleet-2,fleet-4 -limits client,global
 //
-// The time is that from the first Service's creation until the last has an address, while the
-// managers are there and have nothing else to do. After each run a connection to each load balancer
-// must be answered by an endpoint of its Service, and the judge of the cloud's log must find
-// nothing. It fails if it does, and where goals are missed that the flags name.
+// It starts the managers, creates the Services, and measures from the first creation until the last
+// Service has an address. After each run, an endpoint of the right Service must answer at each load
+// balancer, and the judge of the cloud's log must find nothing. Bench fails otherwise, and if a run
+// misses a goal that a flag sets.
 package main
 
 import (
@@ -60,22 +60,22 @@ func parse(args []string, output io.Writer) (options, error) {
 	fs.SetOutput(output)
 	fs.IntVar(&o.services, "services", 500, "how many Services, each in a namespace of its own")
 	fs.IntVar(&o.concurrent, "concurrent", 5, "--concurrent-service-syncs of all managers")
-	fs.Uint64Var(&o.seed, "seed", 1, "what the names of namespaces are made from")
+	fs.Uint64Var(&o.seed, "seed", 1, "the seed for the names of namespaces")
 	fs.Float64Var(
 		&o.rate, "rate", 10,
-		"requests a second that the cloud answers, each client or all together; a load balancer "+
+		"requests per second that the cloud answers, per client or in all; a load balancer "+
 			"takes two",
 	)
 	fs.StringVar(&systems, "systems", "stock,fleet-2,fleet-4", "what to measure")
-	fs.StringVar(&limits, "limits", "client,global", "what the cloud limits")
+	fs.StringVar(&limits, "limits", "client,global", "which limits the cloud has")
 	fs.Float64Var(
 		&o.faster, "faster", 3.5,
-		"how many times as fast as stock a fleet of 4 must be at least, where the cloud limits "+
+		"how many times as fast as stock a fleet of 4 must be, if the cloud limits "+
 			"each client; 0 for no such goal",
 	)
 	fs.Float64Var(
 		&o.slower, "slower", 1.05,
-		"how many times as long as stock a fleet may take at most, where the cloud limits all "+
+		"how many times as long as stock a fleet may take, if the cloud limits all clients "+
 			"together; 0 for no such goal",
 	)
 	fs.DurationVar(&o.within, "within", 10*time.Minute, "how long a run may take")
@@ -94,12 +94,12 @@ func parse(args []string, output io.Writer) (options, error) {
 		}
 	}
 	if fs.NArg() > 0 {
-		return o, fmt.Errorf("no arguments are expected, got %q", fs.Args())
+		return o, fmt.Errorf("unexpected arguments %q", fs.Args())
 	}
 	return o, nil
 }
 
-// members returns how many members a system has; 0 for the stock one.
+// members returns how many members a system has, or 0 for the stock one.
 func members(system string) (int, error) {
 	if system == stock {
 		return 0, nil
@@ -112,7 +112,7 @@ func members(system string) (int, error) {
 	return count, nil
 }
 
-// outcome is that of one run.
+// outcome is the outcome of one run.
 type outcome struct {
 	limit, system string
 	took          time.Duration
@@ -146,7 +146,7 @@ func run(ctx context.Context, o options) int {
 	return 0
 }
 
-// measure does one run on a control plane and a cloud of its own.
+// measure does one run on a new control plane and cloud.
 func measure(ctx context.Context, o options, limit, system string) (result outcome, err error) {
 	plane, err := controlplane.Start(ctx, controlplane.Options{})
 	if err != nil {
@@ -162,7 +162,7 @@ func measure(ctx context.Context, o options, limit, system string) (result outco
 	} else {
 		skyOptions.Global = limited
 	}
-	w, err := cloud.NewWorld(plane, skyOptions)
+	w, err := cloud.NewCluster(plane, skyOptions)
 	if err != nil {
 		return result, err
 	}
@@ -204,7 +204,7 @@ func measure(ctx context.Context, o options, limit, system string) (result outco
 }
 
 // check returns an error unless all load balancers answer and the judge finds nothing.
-func check(ctx context.Context, w *cloud.World, names []cloud.Name) error {
+func check(ctx context.Context, w *cloud.Cluster, names []cloud.Name) error {
 	if err := w.Serve(ctx, names); err != nil {
 		return err
 	}
@@ -213,21 +213,21 @@ func check(ctx context.Context, w *cloud.World, names []cloud.Name) error {
 	}
 	found, err := w.Judge(ctx)
 	if err == nil && len(found) > 0 {
-		err = fmt.Errorf("the judge has found: %s", strings.Join(found, "\n"))
+		err = fmt.Errorf("the judge found: %s", strings.Join(found, "\n"))
 	}
 	return err
 }
 
 // start starts the managers of a system and waits until they run.
 func start(
-	ctx context.Context, o options, w *cloud.World, system string,
+	ctx context.Context, o options, w *cloud.Cluster, system string,
 ) ([]*harness.Manager, error) {
 	count, err := members(system)
 	if err != nil {
 		return nil, err
 	}
-	// The routes of nodes are looked at seldom: that costs requests. The clients of the API server
-	// are not what is measured.
+	// Routes are rarely reconciled, because that costs requests. Clients of the API server are not
+	// what this measures, so their limits are high.
 	flags := []string{
 		fmt.Sprintf("--concurrent-service-syncs=%d", o.concurrent),
 		"--route-reconciliation-period=5m", "--kube-api-qps=200", "--kube-api-burst=400",
@@ -265,7 +265,7 @@ func start(
 	return managers, err
 }
 
-// report prints a table, and returns an error that names the goals that are missed.
+// report prints a table, and returns an error that names the missed goals.
 func report(w io.Writer, o options, outcomes []outcome) error {
 	var missed []error
 	base := map[string]time.Duration{}

@@ -14,15 +14,15 @@ import (
 	"github.com/flotilla-kube/flotilla/test/cloud/sky"
 )
 
-// client asks the API.
+// client sends requests to the API.
 type client struct {
 	url, token string
 	http       *http.Client
-	// careless has requests go without the context of the call, as in many an SDK.
+	// careless sends requests without the context of the call, as many SDKs do.
 	careless bool
 }
 
-// ask sends a request for a Service, empty for none, and decodes the answer.
+// ask sends a request about a Service, or about none if uid is empty, and decodes the answer.
 func ask[T any](ctx context.Context, c *client, method, path, uid string, body any) (T, error) {
 	var answer T
 	if c.careless {
@@ -37,7 +37,7 @@ func ask[T any](ctx context.Context, c *client, method, path, uid string, body a
 		if err != nil || after == 0 {
 			return answer, err
 		}
-		// With some jitter, so that not all come back at once.
+		// Jitter keeps clients from all coming back at once.
 		timer := time.NewTimer(after + rand.N(after/2+time.Millisecond))
 		select {
 		case <-timer.C:
@@ -48,7 +48,7 @@ func ask[T any](ctx context.Context, c *client, method, path, uid string, body a
 	}
 }
 
-// try sends a request once. It returns after which time to try again, where the cloud says so.
+// try sends a request once. It returns how long to wait before the next try, if the cloud says so.
 func (c *client) try(
 	ctx context.Context, method, path, uid string, text []byte, answer any,
 ) (time.Duration, error) {

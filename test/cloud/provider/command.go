@@ -17,8 +17,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/cloud"
 )
 
-// Verb is the first argument of a program that is to be a cloud controller manager; the second is
-// Stock or Fleet.
+// Verb is the first argument of a program that should act as a cloud controller manager. The second
+// is Stock or Fleet.
 const Verb = "cloud-controller-manager"
 
 // The kinds of cloud controller manager.
@@ -27,8 +27,8 @@ const (
 	Fleet = "fleet"
 )
 
-// MainIfAsked ends the process as a cloud controller manager if its arguments ask for one, so that
-// a test binary can start itself as one.
+// MainIfAsked runs a cloud controller manager and exits, if the program's arguments ask for one. A
+// test binary can so start itself as one.
 func MainIfAsked() {
 	if len(os.Args) < 3 || os.Args[1] != Verb {
 		return

@@ -1,7 +1,7 @@
 // Package provider is a cloud provider for package sky, and the commands of its cloud controller
-// manager: upstream's, and the fleet's. They differ in one line, as docs/cloud.md says.
+// manager: upstream's and the fleet's. They differ in one line, as docs/cloud.md says.
 //
-// Load balancers are found by a tag with the Service's UID, looked for before one is made: as with
-// many clouds, two owners at once make two. Requests that are above a limit are tried again when
-// the cloud says.
+// The provider finds a load balancer by a tag with the Service's UID, and looks for one before it
+// creates one. As with many clouds, two owners at once create two. It repeats a request above a
+// limit at the time that the cloud names.
 package provider

@@ -18,17 +18,17 @@ import (
 	"github.com/flotilla-kube/flotilla/test/cloud/sky"
 )
 
-// Name is the provider's, for --cloud-provider and in provider IDs.
+// Name is the provider's name, for --cloud-provider and in provider IDs.
 const Name = "sky"
 
 // Config is the content of --cloud-config, as JSON.
 type Config struct {
-	// URL is where the API is, Token who asks.
+	// URL is the API's address. Token names the client.
 	URL   string `json:"url"`
 	Token string `json:"token"`
 	// Fenced puts cloud.Transport into the client.
 	Fenced bool `json:"fenced"`
-	// Careless has requests outlive the context of their call.
+	// Careless lets requests outlive the context of their call.
 	Careless bool `json:"careless"`
 }
 
@@ -72,7 +72,7 @@ func (p *provider) Routes() (cloudprovider.Routes, bool)   { return routes{p.cli
 func (*provider) ProviderName() string                     { return Name }
 func (*provider) HasClusterID() bool                       { return true }
 
-// balancers is a cloudprovider.LoadBalancer.
+// balancers implements cloudprovider.LoadBalancer.
 type balancers struct{ *client }
 
 func (b balancers) find(ctx context.Context, service *v1.Service) ([]sky.LoadBalancer, error) {
@@ -126,7 +126,7 @@ func (b balancers) EnsureLoadBalancer(
 	return status(made), nil
 }
 
-// change sets the backends, if they are others.
+// change sets the backends if they differ.
 func (b balancers) change(
 	ctx context.Context, service *v1.Service, is sky.LoadBalancer, nodes []*v1.Node,
 ) error {
@@ -173,7 +173,6 @@ func (b balancers) EnsureLoadBalancerDeleted(
 	return nil
 }
 
-// backends returns the nodes' addresses, sorted.
 func backends(nodes []*v1.Node) []string {
 	var addresses []string
 	for _, n := range nodes {
@@ -187,7 +186,7 @@ func backends(nodes []*v1.Node) []string {
 	return addresses
 }
 
-// instances is a cloudprovider.InstancesV2.
+// instances implements cloudprovider.InstancesV2.
 type instances struct{ *client }
 
 func (c *client) instance(ctx context.Context, query url.Values) (sky.Instance, bool, error) {
@@ -236,7 +235,7 @@ func (i instances) InstanceMetadata(
 	}, nil
 }
 
-// zones is a cloudprovider.Zones.
+// zones implements cloudprovider.Zones.
 type zones struct{ *client }
 
 func (zones) GetZone(context.Context) (cloudprovider.Zone, error) {
@@ -261,7 +260,7 @@ func (z zones) GetZoneByNodeName(
 	return z.zone(ctx, url.Values{"name": {string(name)}})
 }
 
-// routes is a cloudprovider.Routes.
+// routes implements cloudprovider.Routes.
 type routes struct{ *client }
 
 func (r routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovider.Route, error) {

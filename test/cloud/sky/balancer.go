@@ -12,7 +12,7 @@ import (
 
 const dialTimeout = 5 * time.Second
 
-// balancer is a load balancer that listens.
+// balancer is a listening load balancer.
 type balancer struct {
 	mu        sync.Mutex
 	is        LoadBalancer
@@ -54,7 +54,7 @@ func (b *balancer) accept(l net.Listener, port int) {
 	}
 }
 
-// keep has a connection closed by close; it is false, and closes it, after that.
+// keep registers a connection for close. Afterwards it closes the connection and returns false.
 func (b *balancer) keep(conn net.Conn) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,7 +73,7 @@ func (b *balancer) forget(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// forward connects a client with the first backend, from the next in turn, that answers.
+// forward connects a client with the first backend that answers, starting at the next in turn.
 func (b *balancer) forward(client net.Conn, port int) {
 	is := b.state()
 	for range is.Backends {
@@ -105,14 +105,13 @@ func (b *balancer) state() LoadBalancer {
 	return b.is
 }
 
-// change sets the backends.
 func (b *balancer) change(backends []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.is.Backends = backends
 }
 
-// close returns once nothing of it is left.
+// close returns when everything is closed and all goroutines have ended.
 func (b *balancer) close() {
 	b.mu.Lock()
 	b.closed = true

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// Judge returns what is wrong in a log of calls, a line each:
+// Judge returns what is wrong in a log of calls, one line each:
 //
-//   - duplicates: a Service that had two load balancers at a time;
-//   - two at work: calls of two clients for one Service that overlap in time, one of which could
-//     change something, or a change by an earlier owner of the shard after one by a later owner;
-//   - leaks: load balancers that are left of Services not among alive, by UID.
+//   - duplicate: a Service had two load balancers at a time;
+//   - two at work: calls of two clients for one Service overlapped in time, and one of them could
+//     change something; or an earlier owner of the shard made a change after a later owner did;
+//   - leak: load balancers are left of a Service that is not alive, by UID.
 //
 // It is pure. The order of calls does not matter.
 func Judge(calls []Call, alive func(uid string) bool) []string {
@@ -41,7 +41,7 @@ func Judge(calls []Call, alive func(uid string) bool) []string {
 	return found
 }
 
-// duplicates finds moments at which a Service has two load balancers.
+// duplicates finds the moments at which a Service gets a second load balancer.
 func duplicates(uid string, calls []Call) []string {
 	calls = effective(calls)
 	var found, there []string
@@ -65,7 +65,7 @@ func duplicates(uid string, calls []Call) []string {
 	return found
 }
 
-// living returns the load balancers that are left.
+// living returns the load balancers that still exist.
 func living(calls []Call) []string {
 	var there []string
 	for _, c := range effective(calls) {
@@ -79,14 +79,14 @@ func living(calls []Call) []string {
 	return there
 }
 
-// effective returns the calls that have changed something, in the order in which they have.
+// effective returns the calls that took effect, in the order in which they did.
 func effective(calls []Call) []Call {
 	calls = slices.DeleteFunc(slices.Clone(calls), func(c Call) bool { return c.Effect.IsZero() })
 	slices.SortStableFunc(calls, func(a, b Call) int { return a.Effect.Compare(b.Effect) })
 	return calls
 }
 
-// together finds calls of two clients that overlap. The calls are in the order of their begin.
+// together finds overlapping calls of two clients. The calls are ordered by when they began.
 func together(uid string, calls []Call) []string {
 	var found []string
 	for i, a := range calls {

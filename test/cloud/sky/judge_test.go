@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// at returns a call from one second to another. Writes take effect when they end.
+// at returns a call that begins and ends at the given seconds. Writes take effect when they end.
 func at(begin, end int, client, method, balancer string) Call {
 	t0 := time.Unix(0, 0)
 	c := Call{
@@ -31,7 +31,7 @@ func TestJudge(t *testing.T) {
 		what  string
 		calls []Call
 		alive bool
-		want  string // part of the only line; "" for none
+		want  string // Part of the only line; "" for none.
 	}{
 		{
 			"one after the other",

@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// RetryAfter is the header that says after how many milliseconds to try again.
+	// RetryAfter is the header with the milliseconds to wait before the next try.
 	RetryAfter = "Retry-After-Ms"
 
 	tooMany = http.StatusTooManyRequests
 
-	// addresses of load balancers are 127.X.0.1 and on, where X differs between processes on one
+	// Addresses of load balancers are 127.X.0.1 and up, where X differs between processes on one
 	// machine.
 	firstNet, nets = 64, 128
 	mostAddresses  = 1 << 16
 )
 
-// Limit is one of requests: so many a second, and so many at once. The zero Limit is none.
+// Limit bounds requests per second and at once. The zero Limit does not limit.
 type Limit struct {
 	PerSecond float64
 	Burst     int
@@ -45,9 +45,9 @@ func (l Limit) limiter() *rate.Limiter {
 
 // Options say how the cloud behaves.
 type Options struct {
-	// PerClient limits the requests of each client, Global those of all. Default: none.
+	// PerClient limits the requests of each client, Global those of all. Default: no limit.
 	PerClient, Global Limit
-	// ReadLatency and WriteLatency are how long a request takes. Default: no longer than it must.
+	// ReadLatency and WriteLatency are how long a request takes. Default: no added latency.
 	ReadLatency, WriteLatency time.Duration
 }
 
@@ -69,12 +69,12 @@ type Server struct {
 	instances map[string]Instance
 	routes    map[string]Route
 	blocks    map[*block]struct{}
-	last      int // number of the last thing made
-	address   int // of the last load balancer
-	limited   int // requests that were above a limit
+	last      int // Number of the last object made.
+	address   int // Of the last load balancer.
+	limited   int // Requests that were above a limit.
 }
 
-// Start starts a cloud on a port of its own.
+// Start starts a cloud on a free port.
 func Start(options Options) (*Server, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -106,10 +106,10 @@ func (s *Server) Close() {
 	}
 }
 
-// URL is where the API is.
+// URL returns the API's address.
 func (s *Server) URL() string { return s.url }
 
-// AddInstance adds a machine, whose ID it returns.
+// AddInstance adds a machine and returns its ID.
 func (s *Server) AddInstance(i Instance) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +125,7 @@ func (s *Server) RemoveInstance(id string) {
 	delete(s.instances, id)
 }
 
-// LoadBalancers returns those that there are.
+// LoadBalancers returns the existing load balancers.
 func (s *Server) LoadBalancers() []LoadBalancer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,14 +136,14 @@ func (s *Server) LoadBalancers() []LoadBalancer {
 	return all
 }
 
-// Routes returns those that there are.
+// Routes returns the existing routes.
 func (s *Server) Routes() []Route {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.routes))
 }
 
-// Calls returns the log so far. Requests above a limit are not in it.
+// Calls returns the log so far, without requests above a limit.
 func (s *Server) Calls() []Call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,15 +161,15 @@ func (s *Server) Limited() int {
 	return s.limited
 }
 
-// block keeps back the answers to some calls.
+// block holds back the answers to some calls.
 type block struct {
 	match   func(Call) bool
 	blocked chan Call
 	release chan struct{}
 }
 
-// Block keeps back the answers to the calls that match, which have taken effect by then, until
-// unblock is called. blocked is told of the first such call.
+// Block holds back the answers to matching calls until unblock is called. Such a call has taken
+// effect by then. blocked receives the first one.
 func (s *Server) Block(match func(Call) bool) (blocked <-chan Call, unblock func()) {
 	b := &block{match: match, blocked: make(chan Call, 1), release: make(chan struct{})}
 	s.mu.Lock()
@@ -209,8 +209,8 @@ func (s *Server) newID(kind string) string {
 	return fmt.Sprintf("%s-%d", kind, s.last)
 }
 
-// operation is what a request does. It is called with the server's lock held, once the request's
-// time has passed.
+// operation carries out a request. serve calls it with the server's lock held, after the request's
+// latency has passed.
 type operation func(r *http.Request, call *Call) (any, error)
 
 func (s *Server) handler() http.Handler {
@@ -229,8 +229,8 @@ func (s *Server) handler() http.Handler {
 	return m
 }
 
-// serve does what is the same for all requests: who asks, the limits, the time it takes, and the
-// log.
+// serve does what all requests have in common: it identifies the client, applies limits and
+// latency, and writes the log.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, f operation) {
 	client, is := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !is || client == "" {
@@ -274,10 +274,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, f operation) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// ServiceHeader names the UID of the Service that a request is for.
+// ServiceHeader carries the UID of the Service that a request is about.
 const ServiceHeader = "X-Service-Uid"
 
-// pass lets time pass. That the client hangs up does not end what it has asked for.
+// pass lets time pass. A request goes on when its client hangs up.
 func (s *Server) pass(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -297,7 +297,7 @@ func (s *Server) carryOut(r *http.Request, call *Call, f operation) (any, error)
 	return answer, err
 }
 
-// overLimit returns after which time to try again; 0 for a request that passes.
+// overLimit returns how long to wait before the next try, or 0 for a request within the limits.
 func (s *Server) overLimit(client string) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -349,7 +349,7 @@ func (s *Server) createBalancer(r *http.Request, call *Call) (any, error) {
 		)
 		b, err := listen(is)
 		if err != nil {
-			continue // another process has it
+			continue // Another process uses it.
 		}
 		s.balancers[is.ID] = b
 		call.Balancer = is.ID

@@ -3,16 +3,16 @@ package sky
 // LoadBalancer forwards each of its ports to the node port on each of its backends.
 type LoadBalancer struct {
 	ID string `json:"id"`
-	// UID and Service are tags: what it was made for.
+	// UID and Service are tags that name the Service it was created for.
 	UID     string `json:"uid"`
 	Service string `json:"service"`
-	// Address is where it listens; the cloud chooses it.
+	// Address is where it listens. The cloud chooses it.
 	Address  string   `json:"address"`
 	Ports    []Port   `json:"ports"`
 	Backends []string `json:"backends"`
 }
 
-// Port is one of a load balancer's.
+// Port is a port of a load balancer.
 type Port struct {
 	Port     int32 `json:"port"`
 	NodePort int32 `json:"nodePort"`

@@ -8,12 +8,12 @@ import (
 
 // source is a part of upstream's test/e2e whose specs are candidates.
 type source struct {
-	file string // a file, or a folder with a slash at its end
-	only string // an expression; empty for all specs of the file
+	file string // A file, or a folder with a slash at its end.
+	only string // An expression; empty for all specs of the file.
 	why  string
 }
 
-// sources name what a controller of the controller manager has a part in, and the API machinery
+// sources lists the specs that involve a controller of the controller manager or the API machinery
 // below it.
 var sources = []source{
 	{file: "apps/", why: "the workload controllers: Deployment, ReplicaSet, StatefulSet, DaemonSet, Job, CronJob, disruption, TTL after finished"},
@@ -46,11 +46,11 @@ var sources = []source{
 		why: "kubectl on objects that controllers look after"},
 }
 
-// leftOut is an expression for specs that are not tried although their file is a source, and why
-// they cannot pass.
+// leftOut is an expression for specs that are not tried although their file is a source, and the
+// reason they cannot pass.
 type leftOut struct {
 	text string
-	file string // if set, it holds for this file only
+	file string // If set, the expression applies to this file only.
 	why  string
 }
 
@@ -80,20 +80,19 @@ var left = []leftOut{
 	{file: "apps/disruption.go", text: `unready pods|evict ready pods`, why: "a probe must fail"},
 	{file: "apps/deployment.go", text: `proportional scaling`, why: "pods of an image that is not there must not run"},
 	{file: "apps/statefulset.go", text: `unhealthy|rolling updates and roll backs|partiton1|evicted statefulset|basic identity|predecessor fails|matching orphans`,
-		why: "it breaks and mends containers by commands in them, or needs a kubelet that rejects a pod"},
+		why: "it breaks and repairs containers by commands in them, or needs a kubelet that rejects a pod"},
 	{text: `should serve a basic image`, why: "it asks containers for what they serve"},
 	{file: "network/endpointslice.go", text: `specified in multiple`, why: "it sends traffic"},
 	{file: "network/endpointslicemirroring.go", text: `multiple subsets`, why: "it sends traffic"},
 	{file: "network/service_cidrs.go", text: `serve on different`, why: "it sends traffic"},
 }
 
-// features are marks that do not count: of features that upstream calls optional and every cluster
-// has, and of evictions that upstream calls disruptive and that restart nothing.
+// features matches marks that are ignored: features that upstream calls optional but every cluster
+// has, and evictions that upstream calls disruptive but that restart nothing.
 var features = regexp.MustCompile(`\[Feature:(PodPriority|ComprehensiveNamespaceDraining|NodeAuthorizer)\]|NoExecuteTaintManager .*\[Disruptive\]`)
 
-// Candidates returns the texts of the specs that are worth a try on a control plane without
-// kubelets and containers. Which of them pass is for a run with the stock controller manager to
-// tell.
+// Candidates returns the texts of the specs that are worth trying on a control plane without
+// kubelets and containers. A run with the stock controller manager decides which of them pass.
 func Candidates(all []Listed) []string {
 	var texts []string
 	for _, s := range all {

@@ -16,12 +16,12 @@ type Listed struct {
 	Text string
 }
 
-// As the listing prints a spec; the path is that of the module cache, shortened by -trimpath or
+// listed matches a spec in the listing. The path is the module cache's, shortened by -trimpath or
 // not.
 var listed = regexp.MustCompile(`^\s+\S*/test/e2e/(\S+\.go):\d+: (.*\S)\s*$`)
 
-// ParseListing reads the output of `e2e.test --list-tests`. Lines of other form, such as log lines,
-// are passed over; no spec at all is an error.
+// ParseListing reads the output of `e2e.test --list-tests`. It skips other lines, such as log
+// lines. A listing without a spec is an error.
 func ParseListing(r io.Reader) ([]Listed, error) {
 	var specs []Listed
 	lines := bufio.NewScanner(r)
@@ -40,8 +40,8 @@ func ParseListing(r io.Reader) ([]Listed, error) {
 	return specs, nil
 }
 
-// ReadList reads a list: a spec a line, "#" begins a comment line. An empty list, and a spec that
-// is in it twice, are errors.
+// ReadList reads a list with one spec per line. Lines that begin with "#" are comments. An empty
+// list is an error, and so is a duplicate spec.
 func ReadList(r io.Reader) ([]string, error) {
 	var texts []string
 	seen := map[string]bool{}
@@ -67,7 +67,7 @@ func ReadList(r io.Reader) ([]string, error) {
 	return texts, nil
 }
 
-// WriteList writes a list, sorted, below a header whose lines become comments.
+// WriteList writes a sorted list below a header, whose lines become comments.
 func WriteList(w io.Writer, header string, texts []string) error {
 	var b strings.Builder
 	for line := range strings.Lines(header) {
@@ -80,14 +80,14 @@ func WriteList(w io.Writer, header string, texts []string) error {
 	return err
 }
 
-// suite is what ginkgo puts before a spec's text when it matches it: the name that upstream gives
-// its suite.
+// suite is the name of upstream's suite. ginkgo puts it before a spec's text when it matches the
+// text.
 const suite = "Kubernetes e2e suite"
 
-// focusLimit is how long one expression may be: Linux takes no argument of 128 KiB.
+// focusLimit bounds the length of one expression: Linux takes no argument of 128 KiB.
 const focusLimit = 60_000
 
-// Focus returns the values of ginkgo's --focus that together select exactly the specs of these
+// Focus returns values for ginkgo's --focus that together select exactly the specs with these
 // texts.
 func Focus(texts []string) []string {
 	var all []string
@@ -114,8 +114,8 @@ func Focus(texts []string) []string {
 
 var sig = regexp.MustCompile(`\[(sig-[a-z-]+)\]`)
 
-// SIG returns the special interest group that a spec belongs to, such as "sig-apps"; "none" where
-// its text names none.
+// SIG returns the special interest group of a spec, such as "sig-apps", or "none" if its text names
+// none.
 func SIG(text string) string {
 	if m := sig.FindStringSubmatch(text); m != nil {
 		return m[1]

@@ -76,7 +76,7 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// Every text must be selected by itself and by nothing that only contains it or is contained in it.
+// TestFocus checks that each text is selected, and no text that contains it or is contained in it.
 func TestFocus(t *testing.T) {
 	texts := []string{"[sig-a] should (ALL of 100) [Serial]", "[sig-a] a.b"}
 	for range 2000 {
@@ -84,7 +84,7 @@ func TestFocus(t *testing.T) {
 	}
 	expressions := Focus(texts)
 	if len(expressions) < 2 {
-		t.Errorf("%d expressions for %d texts: none may be longer than an argument can be", len(expressions), len(texts))
+		t.Errorf("%d expressions for %d texts: each must fit into an argument", len(expressions), len(texts))
 	}
 	var all []*regexp.Regexp
 	for _, e := range expressions {

@@ -10,35 +10,35 @@ import (
 	"github.com/flotilla-kube/flotilla/test/conformance/spec"
 )
 
-// Status is what became of a spec in one run, tries included.
+// Status is the outcome of a spec in one run, including a second try.
 type Status string
 
 // The statuses.
 const (
 	// Passed at the first try.
 	Passed Status = "passed"
-	// PassedAgain stands for a spec that failed among others and passed when it was tried once
-	// more, alone, in the same system.
+	// PassedAgain means that the spec failed among others and passed when it was tried again,
+	// alone, in the same system.
 	PassedAgain Status = "passed when tried again"
 	// Failed at every try.
 	Failed Status = "failed"
-	// Missing stands for a spec that did not run.
+	// Missing means that the spec did not run.
 	Missing Status = "did not run"
 )
 
-// Good reports whether the spec passed, be it when tried again.
+// Good reports whether the spec passed, at the first try or the second.
 func (s Status) Good() bool { return s == Passed || s == PassedAgain }
 
 // Run is one run of a list of specs on one system.
 type Run struct {
 	// System is what ran the controllers: "stock" or "fleet".
 	System string
-	// First has all specs; Again has those that were tried a second time, and may be nil.
+	// First has all specs. Again has those that were tried a second time, and may be nil.
 	First, Again Results
 	Took         time.Duration
 }
 
-// Of returns what became of a spec, and the message of its first failure.
+// Of returns the status of a spec, and the message of its first failure.
 func (r Run) Of(text string) (Status, string) {
 	first, ran := r.First[text]
 	again, ranAgain := r.Again[text]
@@ -71,11 +71,11 @@ func (r Run) Unpassed(list []string) []string {
 	return texts
 }
 
-// Spec is what became of one spec.
+// Spec is the result of one spec.
 type Spec struct {
 	Text string `json:"text"`
 	SIG  string `json:"sig"`
-	// Stock is empty where there was no run with the stock controller manager.
+	// Stock is empty if there was no run with the stock controller manager.
 	Stock        Status        `json:"stock,omitempty"`
 	StockMessage string        `json:"stockMessage,omitempty"`
 	Fleet        Status        `json:"fleet"`
@@ -83,17 +83,16 @@ type Spec struct {
 	FleetTook    time.Duration `json:"fleetTook"`
 }
 
-// Verdict is the comparison of two runs of one list, or the judgement of one run of the fleet
-// alone.
+// Verdict compares two runs of one list, or judges a run of the fleet alone.
 type Verdict struct {
 	Specs []Spec `json:"specs"`
-	// StockTook is 0 where there was no run with the stock controller manager.
+	// StockTook is 0 if there was no run with the stock controller manager.
 	StockTook time.Duration `json:"stockTook,omitempty"`
 	FleetTook time.Duration `json:"fleetTook"`
 }
 
-// Judge compares the runs. stock may be nil: then every spec of the list is taken to pass with the
-// stock controller manager.
+// Judge compares the runs. If stock is nil, every spec of the list is taken to pass with the stock
+// controller manager.
 func Judge(list []string, stock *Run, fleet Run) Verdict {
 	v := Verdict{FleetTook: fleet.Took}
 	if stock != nil {
@@ -110,23 +109,23 @@ func Judge(list []string, stock *Run, fleet Run) Verdict {
 	return v
 }
 
-// Broken are the specs that fail with the fleet and, as far as was tried, pass with the stock
+// Broken returns the specs that fail with the fleet and that, if tried there, pass with the stock
 // controller manager.
 func (v Verdict) Broken() []Spec {
 	return v.where(func(s Spec) bool { return s.Fleet == Failed && (s.Stock == "" || s.Stock.Good()) })
 }
 
-// Missing are the specs that did not run with one of the two.
+// Missing returns the specs that did not run with one of the two.
 func (v Verdict) Missing() []Spec {
 	return v.where(func(s Spec) bool { return s.Stock == Missing || s.Fleet == Missing })
 }
 
-// Inconclusive are the specs that ran with the stock controller manager and failed there.
+// Inconclusive returns the specs that ran with the stock controller manager and failed there.
 func (v Verdict) Inconclusive() []Spec {
 	return v.where(func(s Spec) bool { return s.Stock == Failed })
 }
 
-// Again are the specs that passed with one of the two only when they were tried again.
+// Again returns the specs that passed only when tried again, with either of the two.
 func (v Verdict) Again() []Spec {
 	return v.where(func(s Spec) bool { return s.Stock == PassedAgain || s.Fleet == PassedAgain })
 }
@@ -141,11 +140,12 @@ func (v Verdict) where(holds func(Spec) bool) []Spec {
 	return specs
 }
 
-// Err is nil if the fleet passes whatever the stock controller manager passes, and everything ran.
+// Err returns nil if the fleet passes whatever the stock controller manager passes, and everything
+// ran.
 func (v Verdict) Err() error {
 	var errs []error
 	if len(v.Specs) == 0 {
-		errs = append(errs, errors.New("no spec was to be run"))
+		errs = append(errs, errors.New("the list has no specs"))
 	}
 	if n := len(v.Broken()); n > 0 {
 		errs = append(errs, fmt.Errorf("%d specs of %d fail with the fleet", n, len(v.Specs)))

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// The list of these tests, and what became of each spec; "-" is for one that did not run.
+// runOf returns a run of these tests' list with the given states. "-" is for a spec that did not
+// run.
 func runOf(system string, states ...string) Run {
 	r := Run{System: system, First: Results{}, Took: time.Minute}
 	for i, text := range list {
@@ -99,7 +100,7 @@ func TestJudgeNothing(t *testing.T) {
 	}
 }
 
-// requireWritten checks that what needs a look is named in the table, and that JUnit counts the
+// requireWritten checks that the table names the specs that need a look, and that JUnit counts the
 // failures.
 func requireWritten(t *testing.T, v Verdict, broken, missing, inconclusive string) {
 	t.Helper()
@@ -112,7 +113,7 @@ func requireWritten(t *testing.T, v Verdict, broken, missing, inconclusive strin
 	for title, texts := range map[string]string{"FAIL WITH THE FLEET": broken, "DID NOT RUN": missing, "INCONCLUSIVE": inconclusive} {
 		_, section, found := strings.Cut(table.String(), title)
 		if found != (texts != "") {
-			t.Errorf("section %q is there: %t, for %q, in\n%s", title, found, texts, &table)
+			t.Errorf("section %q is present: %t, for %q, in\n%s", title, found, texts, &table)
 		}
 		for text := range strings.SplitSeq(texts, ",") {
 			if !strings.Contains(section, text) {

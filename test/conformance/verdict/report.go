@@ -13,9 +13,9 @@ type Outcome struct {
 	// State is ginkgo's: "passed", "failed", "skipped", "timedout", "panicked", "interrupted",
 	// "aborted", "pending".
 	State string `json:"state"`
-	// Took is from the spec's begin to its end, its cleaning up included.
+	// Took is the time from the spec's beginning to its end, including cleanup.
 	Took time.Duration `json:"took"`
-	// Message says what failed, or why the spec skipped itself; empty for one that passed.
+	// Message says what failed, or why the spec skipped itself. It is empty for a spec that passed.
 	Message string `json:"message,omitempty"`
 }
 
@@ -25,12 +25,12 @@ const passed = "passed"
 // Passed reports whether the spec passed.
 func (o Outcome) Passed() bool { return o.State == passed }
 
-// Results are the outcomes of one run of the suite, by the specs' texts. A spec that was not run is
-// not in it.
+// Results are the outcomes of one run of the suite, keyed by the specs' texts. They leave out specs
+// that did not run.
 type Results map[string]Outcome
 
-// What is needed of ginkgo's JSON report. The type is ours: ginkgo's would be a dependency of the
-// module.
+// These types are the needed part of ginkgo's JSON report. Ginkgo's own types would be a dependency
+// of the module.
 type (
 	suiteReport struct {
 		SpecReports                []specReport
@@ -47,9 +47,9 @@ type (
 	}
 )
 
-// ParseReport reads ginkgo's JSON report. It is an error if a part of the suite around the specs
-// has failed, such as the setup, for then specs are missing or mean nothing; and if two specs that
-// ran have the same text. The results so far are returned even then.
+// ParseReport reads ginkgo's JSON report. It returns an error, along with the results so far, in
+// two cases: two specs that ran have the same text, or a part of the suite around the specs has
+// failed, such as the setup. Specs are then missing or mean nothing.
 func ParseReport(r io.Reader) (Results, error) {
 	var suites []suiteReport
 	if err := json.NewDecoder(r).Decode(&suites); err != nil {
@@ -66,7 +66,7 @@ func ParseReport(r io.Reader) (Results, error) {
 				}
 				continue
 			}
-			// Not selected: neither an attempt nor a reason.
+			// A spec that was not selected has neither an attempt nor a reason.
 			if s.NumAttempts == 0 && s.Failure == nil {
 				continue
 			}
@@ -77,8 +77,8 @@ func ParseReport(r io.Reader) (Results, error) {
 			results[text] = Outcome{State: s.State, Took: s.RunTime, Message: s.message()}
 		}
 	}
-	// "Detected Programmatic Focus" and the like are said of a suite that has not failed too; a
-	// failed spec is not said here.
+	// "Detected Programmatic Focus" and similar remarks are also made of a suite that has not
+	// failed. Failed specs are not listed here.
 	if len(faults) > 0 {
 		return results, fmt.Errorf("report of ginkgo: %s", strings.Join(faults, "; "))
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// testdata/report.json is what a run of seven specs left, without their output.
+// testdata/report.json is the report of a run of seven specs, without their output.
 func TestParseReport(t *testing.T) {
 	file, err := os.Open("testdata/report.json")
 	if err != nil {
@@ -18,7 +18,7 @@ func TestParseReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Of the specs that were not selected none is there, although the report has them.
+	// The report lists specs that were not selected. The results must not have them.
 	if len(results) != 3 {
 		t.Errorf("%d specs ran, want 3: %v", len(results), results)
 	}

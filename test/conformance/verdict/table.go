@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// tally counts the specs of a group by what became of them.
+// tally counts the specs of a group by their status.
 type tally struct {
 	specs, stock, stockAgain, fleet, fleetAgain int
 }
@@ -76,7 +76,7 @@ func figure(passed, again int) string {
 	return fmt.Sprintf("%d (%d when tried again)", passed, again)
 }
 
-// messageLimit is how much of a failure is shown; the report has all of it.
+// messageLimit is how much of a failure is shown. The report has all of it.
 const messageLimit = 400
 
 func section(b *strings.Builder, title string, specs []Spec) {
@@ -102,7 +102,7 @@ func said(b *strings.Builder, system string, status Status, message string) {
 	fmt.Fprintf(b, "    %s: %s\n", system, line)
 }
 
-// shorten makes one line of a message, of bounded length.
+// shorten turns a message into one line of bounded length.
 func shorten(message string) string {
 	line := []rune(strings.Join(strings.Fields(message), " "))
 	if len(line) > messageLimit {

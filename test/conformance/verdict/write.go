@@ -14,7 +14,7 @@ func (v Verdict) WriteJSON(w io.Writer) error {
 	return encoder.Encode(v)
 }
 
-// The part of JUnit's format that everybody reads.
+// The part of JUnit's format that all readers understand.
 type (
 	junitSuite struct {
 		XMLName  xml.Name    `xml:"testsuite"`
@@ -37,7 +37,7 @@ type (
 	}
 )
 
-// WriteJUnit writes the verdict in JUnit's format: broken and missing specs are failures,
+// WriteJUnit writes the verdict in JUnit's format. Broken and missing specs are failures,
 // inconclusive ones are skipped.
 func (v Verdict) WriteJUnit(w io.Writer) error {
 	suite := junitSuite{Name: "conformance", Tests: len(v.Specs), Time: fmt.Sprintf("%.3f", v.FleetTook.Seconds())}

@@ -27,7 +27,8 @@ func command(t *testing.T) *cobra.Command {
 	return root
 }
 
-// TestCommandsExist finds commands and flags of flotilla that the command does not have.
+// TestCommandsExist finds commands and flags of flotilla in the pages that the command does not
+// have.
 func TestCommandsExist(t *testing.T) {
 	command := command(t)
 	found := 0
@@ -40,7 +41,7 @@ func TestCommandsExist(t *testing.T) {
 			}
 		}
 		if p.Path == generated {
-			continue // in upstream's words
+			continue // Upstream wrote it.
 		}
 		for _, complaint := range flagComplaints(p, command) {
 			t.Error(complaint)
@@ -51,7 +52,7 @@ func TestCommandsExist(t *testing.T) {
 	}
 }
 
-// commandComplaints also returns how many commands of flotilla there are in the block.
+// commandComplaints also returns how many commands of flotilla the block has.
 func commandComplaints(b markdown.Block, command *cobra.Command) (int, []string) {
 	var complaints []string
 	found := 0
@@ -69,7 +70,7 @@ func commandComplaints(b markdown.Block, command *cobra.Command) (int, []string)
 			complaints = append(complaints, fmt.Sprintf("%s:%d: %q: %v", b.Page, c.Line, strings.Join(c.Words, " "), err))
 		}
 	}
-	// A pod's arguments.
+	// The lines are a pod's arguments.
 	if b.Language() == "yaml" {
 		for i, line := range b.Lines {
 			if match := argument.FindStringSubmatch(line); match != nil && command.Flags().Lookup(match[1]) == nil {
@@ -82,7 +83,7 @@ func commandComplaints(b markdown.Block, command *cobra.Command) (int, []string)
 
 var argument = regexp.MustCompile(`^\s*- ["']?--([a-z0-9-]+)`)
 
-// argumentsOf returns what follows flotilla in a command, under one of the names that it goes by.
+// argumentsOf returns the words after flotilla in a command, under any of its names.
 func argumentsOf(words []string) ([]string, bool) {
 	for i, word := range words {
 		switch name := path.Base(word); {
@@ -97,7 +98,7 @@ func argumentsOf(words []string) ([]string, bool) {
 	return nil, false
 }
 
-// accepts returns an error if there is no such command, or it has no such flag.
+// accepts returns an error if there is no such command, or if the command has no such flag.
 func accepts(root *cobra.Command, args []string) error {
 	at, rest, err := root.Find(args)
 	if err != nil {
@@ -149,23 +150,23 @@ func shorthand(c *cobra.Command, name string) *pflag.Flag {
 
 // foreign are flags of other programs that the text names.
 var foreign = []string{
-	// kubectl, helm, go
+	// kubectl, helm, go.
 	"force", "grace-period", "type", "patch", "set", "namespace", "from-file", "delete-emptydir-data", "ignore-daemonsets", "for", "subresource",
 	"previous", "values", "race", "wait", "selector", "from", "raw", "replicas",
-	// kubeadm
+	// kubeadm.
 	"patches", "pod-network-cidr", "control-plane",
-	// kube-apiserver
+	// kube-apiserver.
 	"request-timeout", "service-account-key-file", "audit-log-path", "runtime-config", "default-not-ready-toleration-seconds", "audit-policy-file",
 	"service-account-max-token-expiration", "service-account-extend-token-expiration",
-	// cloud-controller-manager
+	// cloud-controller-manager.
 	"concurrent-service-syncs",
-	// our own tests
+	// Our own tests.
 	"once", "rounds", "rewrite",
 }
 
 var flagInText = regexp.MustCompile(`(?:^|[\s(\[=])--([a-z][a-z0-9-]+)`)
 
-// flagComplaints finds flags in the text, as code, that no command has.
+// flagComplaints finds flags in code in the text that no command has.
 func flagComplaints(p markdown.Page, root *cobra.Command) []string {
 	known := map[string]bool{}
 	var walk func(*cobra.Command)

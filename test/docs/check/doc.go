@@ -1,8 +1,8 @@
-// Package check holds the pages of the handbook against the code, without a cluster: commands are
-// run by a test or say that they are not, links and anchors lead somewhere, commands, flags and
-// metrics exist, and docs/flags.md is what the command's flags make of it ([TestFlagsPage] -rewrite
-// writes it).
+// Package check compares the pages of the handbook with the code, without a cluster. It requires
+// that a test runs each command, or that the page says that none does; that links and anchors lead
+// somewhere; and that commands, flags and metrics exist. docs/flags.md must be what the command's
+// flags generate ([TestFlagsPage] -rewrite writes it).
 //
-// Each rule is tried on planted text as well: one that has never been seen to fail is no evidence.
-// What it takes a cluster to know, test/docs/run finds out.
+// Each rule is also tried on planted text, because a rule that has never failed is no evidence.
+// test/docs/run checks what takes a cluster.
 package check

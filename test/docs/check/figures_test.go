@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// figure is a number with its unit, or a ratio to stock with two places.
+// figure matches a number with its unit, or a ratio to stock with two decimals.
 var figure = regexp.MustCompile(`\b[0-9][0-9,.]* (?:MiB|s)\b|\b[0-9]\.[0-9][0-9]\b`)
 
 // TestReadmeFigures finds figures in README's tables that no page of docs/benchmarks has.

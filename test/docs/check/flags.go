@@ -10,7 +10,8 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 )
 
-// hostDependent are the defaults that differ from machine to machine, with what is written instead.
+// hostDependent are the flags with defaults that differ between machines, and what the page says
+// instead.
 var hostDependent = map[string]string{
 	"member-name": "the host name",
 	"node-name":   "the environment variable `NODE_NAME`",
@@ -35,8 +36,8 @@ than for one process that runs everything:
 |---|---|
 `
 
-// differences are the flags of kube-controller-manager that mean something else in a fleet.
-// TestDifferencesNameFlags holds the names against the flags.
+// differences are the flags of kube-controller-manager with another meaning in a fleet.
+// TestDifferencesNameFlags checks the names.
 var differences = []struct {
 	flags []string
 	text  string
@@ -56,7 +57,7 @@ var differences = []struct {
 		"Which member runs what is on the fleet's own Leases. See [the leader lock](concepts.md#leader-lock)."},
 }
 
-// flagsPage returns the page for flags in sections.
+// flagsPage returns the page about the flags of all sections.
 func flagsPage(sections cliflag.NamedFlagSets) string {
 	var b strings.Builder
 	b.WriteString(flagsHead)
@@ -102,7 +103,7 @@ func listTitle(flag string) string {
 
 var gate = regexp.MustCompile(`^(?:kube:)?([A-Za-z0-9]+)=true\|false \((.*)\)$`)
 
-// meaning returns a flag's text in one line, and the feature gates that it lists, if it does.
+// meaning returns a flag's text in one line, and the feature gates if it lists any.
 func meaning(f *pflag.Flag) (text string, list []string) {
 	_, usage := pflag.UnquoteUsage(f)
 	var words []string

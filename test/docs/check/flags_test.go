@@ -18,7 +18,7 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/app"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write docs/flags.md, to be reviewed as a difference")
+var rewrite = flag.Bool("rewrite", false, "write docs/flags.md; review the diff")
 
 // sections returns the flags of the command in their sections, as its help shows them.
 func sections(t *testing.T) cliflag.NamedFlagSets {
@@ -33,8 +33,8 @@ func sections(t *testing.T) cliflag.NamedFlagSets {
 	return all
 }
 
-// TestDifferencesNameFlags: what the page says to be different is a flag of
-// kube-controller-manager, and not one of the fleet's own.
+// TestDifferencesNameFlags checks that each flag with a documented difference is one of
+// kube-controller-manager's, not one of the fleet's own.
 func TestDifferencesNameFlags(t *testing.T) {
 	all := sections(t)
 	for _, d := range differences {
@@ -52,7 +52,7 @@ func TestDifferencesNameFlags(t *testing.T) {
 	}
 }
 
-// TestFlagsPage holds docs/flags.md against the flags.
+// TestFlagsPage compares docs/flags.md with the flags.
 func TestFlagsPage(t *testing.T) {
 	all := sections(t)
 	got := flagsPage(all)
@@ -69,7 +69,7 @@ func TestFlagsPage(t *testing.T) {
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("docs/flags.md is out of date; 'go test ./test/docs/check -run TestFlagsPage -rewrite' writes it:\n%s", diff)
 	}
-	// What is on the page is all that the command takes.
+	// The page must have every flag of the command.
 	command(t).Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Name != "help" && !f.Hidden && f.Deprecated == "" && !strings.Contains(got, "`--"+f.Name+"`") {
 			t.Errorf("--%s is not on the page", f.Name)

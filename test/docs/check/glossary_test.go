@@ -21,7 +21,8 @@ const (
 	glossaryHeading = "## Glossary"
 )
 
-// stateWords are the types whose constants metrics, 'flotilla status' and the status page print.
+// stateWords are the types with constants that metrics, 'flotilla status' and the status page
+// print.
 var stateWords = []struct{ file, typ string }{
 	{"pkg/election/fence/fence.go", "Refusal"},
 	{"pkg/election/roster.go", "MemberState"},
@@ -33,7 +34,7 @@ var stateWords = []struct{ file, typ string }{
 	{"internal/status/view.go", "State"},
 }
 
-// TestGlossary finds state words that the glossary lacks, and terms of it that nothing uses.
+// TestGlossary finds state words that the glossary lacks, and terms in it that nothing uses.
 func TestGlossary(t *testing.T) {
 	words := map[string]bool{}
 	for _, w := range stateWords {
@@ -79,8 +80,8 @@ var (
 	glossaryTerm = regexp.MustCompile("\\*\\*([^*]+)\\*\\*|`([^`]+)`")
 )
 
-// glossaryComplaints compares a glossary with the state words, which it has in code font, and its
-// other terms, in bold, with the text of other pages.
+// glossaryComplaints compares a glossary with the state words and with the text of other pages. The
+// glossary has state words in code font, and its other terms in bold.
 func glossaryComplaints(p markdown.Page, words map[string]bool, others []markdown.Page) []string {
 	var complaints []string
 	complain := func(line int, format, what string) {
@@ -124,7 +125,7 @@ func isUsed(term string, pages []markdown.Page) bool {
 }
 
 // stateWordsIn returns the constants of a type in a file, and the strings that are assigned to
-// fields of the type's name.
+// fields with the type's name.
 func stateWordsIn(path, typ string) ([]string, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	if err != nil {
@@ -159,13 +160,13 @@ func stateWordsIn(path, typ string) ([]string, error) {
 }
 
 var (
-	// enumerated are the labels whose values are words that do not depend on the cluster.
+	// enumerated are the labels with a fixed set of values, independent of the cluster.
 	enumerated = []string{"state", "how", "reason", "result", "phase", "kind", "action", "filtered_by"}
 	labelValue = regexp.MustCompile("`(?:[a-z_]+=\")?([a-z][a-z_-]*)\"?`")
 )
 
-// labelValues returns the values of labels that the page of metrics lists, in the cell that says
-// what a family means.
+// labelValues returns the label values in the page of metrics, from the cells that explain a
+// family.
 func labelValues(p markdown.Page) []string {
 	var values []string
 	for _, line := range p.Prose {
@@ -183,7 +184,7 @@ func labelValues(p markdown.Page) []string {
 	return values
 }
 
-// TestGlossaryComplains plants what the rule is to find, and what it is to leave alone.
+// TestGlossaryComplains plants text that the rule must find, and text that it must accept.
 func TestGlossaryComplains(t *testing.T) {
 	words := map[string]bool{"running": true, "ask": true}
 	good := "# A\n## Glossary\n| word | meaning |\n|---|---|\n| `running`, `ask` | x |\n| **slim copy** | x |\n"

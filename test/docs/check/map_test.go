@@ -16,7 +16,7 @@ import (
 
 const mapPage = "docs/design/map.md"
 
-// TestMap finds files and Go identifiers that the map names and that do not exist.
+// TestMap finds files and Go identifiers that the map names but that do not exist.
 func TestMap(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, mapPage))
 	if err != nil {
@@ -39,7 +39,7 @@ func TestMap(t *testing.T) {
 var identifier = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)?$`)
 
 // mapComplaints also returns how many paths and identifiers the page names. An identifier must be
-// declared in the file or directory that is named last before it. A span with a space is a command,
+// declared in the last file or directory that is named before it. A span with a space is a command,
 // which other tests check.
 func mapComplaints(p markdown.Page, root string) (files, names int, complaints []string) {
 	complain := func(line int, format string, args ...any) {
@@ -76,8 +76,8 @@ func exists(root, path string) bool {
 	return err == nil
 }
 
-// declarations returns what is declared at package level in a Go file, or in all files of a
-// directory: methods and fields as Type.Name.
+// declarations returns the package-level declarations of a Go file, or of all files of a directory,
+// with methods and fields as Type.Name.
 func declarations(path string) (map[string]bool, error) {
 	files := []string{path}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
@@ -154,7 +154,7 @@ func receiver(expr ast.Expr) string {
 	return ""
 }
 
-// TestMapComplains plants what the rule is to find, and what it is to leave alone.
+// TestMapComplains plants text that the rule must find, and text that it must accept.
 func TestMapComplains(t *testing.T) {
 	dir := t.TempDir()
 	source := "package a\n\ntype T struct{ Field int }\n\nfunc (*T) Method() {}\n\nconst constant = 1\n"

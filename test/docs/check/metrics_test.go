@@ -15,7 +15,7 @@ const metricsPage = "docs/metrics.md"
 var (
 	metricName = regexp.MustCompile(`\bflotilla_[a-z0-9_]+`)
 	suffix     = regexp.MustCompile(`_(bucket|sum|count)$`)
-	// The fleet's identity in a leader lock.
+	// notMetrics has the fleet's identity in a leader lock.
 	notMetrics = []string{"flotilla_fleet"}
 )
 
@@ -42,7 +42,7 @@ func metricComplaints(p markdown.Page, known map[string]bool) []string {
 	var complaints []string
 	for _, name := range names(p) {
 		bare := suffix.ReplaceAllString(name.Text, "")
-		// A name that ends with _ is the beginning of several.
+		// A name that ends with _ is the prefix of several.
 		if !known[name.Text] && !known[bare] && !strings.HasSuffix(name.Text, "_") && !slices.Contains(notMetrics, name.Text) {
 			complaints = append(complaints, fmt.Sprintf("%s:%d: metric %s is not in %s", p.Path, name.Number, name.Text, metricsPage))
 		}

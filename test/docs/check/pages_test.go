@@ -14,7 +14,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/docs/markdown"
 )
 
-// root is the module's directory, seen from this package's.
+// root is the module's directory, relative to this package's.
 const root = "../../.."
 
 func pages(t *testing.T) []markdown.Page {
@@ -24,26 +24,27 @@ func pages(t *testing.T) []markdown.Page {
 		t.Fatal(err)
 	}
 	if len(all) < 10 {
-		t.Fatalf("only %d pages are found below %s: next to nothing would be checked", len(all), root)
+		t.Fatalf("only %d pages are found below %s: the test reads less than it should", len(all), root)
 	}
 	return all
 }
 
-// marker begins the note above a block that no test runs: a comment, which readers do not see.
+// marker begins the note above a block that no test runs. The note is a comment, which readers do
+// not see.
 const marker = "<!-- Not run by our tests"
 
-// isMarked reports whether the note stands above the block. A comment without an end hides the
-// block as well.
+// isMarked reports whether the note is above the block. A comment without an end would hide the
+// block too.
 func isMarked(b markdown.Block) bool {
 	_, note, found := strings.Cut(b.Before, marker)
 	return found && strings.HasSuffix(note, "-->")
 }
 
-// commandNames are what pages tell their readers to run. In a block that is not sh or console, a
-// line that begins with one is taken for a command that escapes the rule.
+// commandNames matches commands that pages tell their readers to run. A line that begins with one,
+// in a block that is neither sh nor console, is a command that escapes the rule.
 var commandNames = regexp.MustCompile(`^\s*(?:\$ )?(?:sudo )?(?:kubectl|flotilla|helm|make|go|kustomize|openssl|kubeadm|docker|podman|crictl|systemctl|curl|git)(?: [^—:|]*)?$`)
 
-// TestCommandsAreRunOrSaySo finds commands that have neither been run by a test nor say so.
+// TestCommandsAreRunOrSaySo finds commands that no test runs and that do not say so.
 func TestCommandsAreRunOrSaySo(t *testing.T) {
 	marked := 0
 	for _, p := range pages(t) {
@@ -102,8 +103,8 @@ func markComplaints(p markdown.Page) []string {
 	return append(complaints, indentedComplaints(p)...)
 }
 
-// indentedComplaints finds commands in blocks that are made by indentation: these have no info
-// string to say what they are.
+// indentedComplaints finds commands in indented blocks, which have no info string to say what they
+// are.
 func indentedComplaints(p markdown.Page) []string {
 	var complaints []string
 	for i, line := range p.Prose {
@@ -115,7 +116,7 @@ func indentedComplaints(p markdown.Page) []string {
 	return complaints
 }
 
-// TestPartsThatAreRun holds the list of what is run against what is there.
+// TestPartsThatAreRun compares markdown.Run with the pages.
 func TestPartsThatAreRun(t *testing.T) {
 	all := pages(t)
 	for _, part := range markdown.Run() {
@@ -168,7 +169,7 @@ func linkComplaints(p markdown.Page, all []markdown.Page, root string) []string 
 	return complaints
 }
 
-// TestEveryPageIsInTheIndex finds pages that a reader of the handbook would not find.
+// TestEveryPageIsInTheIndex finds pages that no link in the handbook's index leads to.
 func TestEveryPageIsInTheIndex(t *testing.T) {
 	all := pages(t)
 	linked := map[string]bool{}

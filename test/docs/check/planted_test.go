@@ -9,12 +9,12 @@ import (
 	"github.com/flotilla-kube/flotilla/test/docs/markdown"
 )
 
-// TestRulesComplain plants what each rule is to find, and what it is to leave alone.
+// TestRulesComplain plants text that each rule must find, and text that it must accept.
 func TestRulesComplain(t *testing.T) {
 	command := command(t)
 	tests := []struct {
 		name, text string
-		want       string // part of the only complaint, empty for none
+		want       string // Part of the only complaint, empty for none.
 	}{
 		{"run", "```sh\nkubectl get leases\n```\n", ""},
 		{"marked", "<!-- Not run by our tests: needs a node. -->\n\n```sh not-run\nkubeadm init\n```\n", ""},
@@ -88,7 +88,7 @@ func TestPagesThatNobodyRuns(t *testing.T) {
 	}
 }
 
-// planted returns the root of a project with the files that links of the table lead to.
+// planted returns the root of a project with the files that the table's links lead to.
 func planted(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

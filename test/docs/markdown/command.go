@@ -17,10 +17,10 @@ type Command struct {
 // prompt begins the lines with commands in an example.
 const prompt = "$ "
 
-// Commands returns the simple commands in the block, those in substitutions included: all of a
-// block of language sh, those after a prompt in any other. Redirections and assignments are left
-// out; a word is what the shell makes of it, but for expansions, which stay as they are written. An
-// error says what is no bash.
+// Commands returns the simple commands in the block, including those in substitutions. A block of
+// language sh has only commands, any other has them after a prompt. Redirections and assignments
+// are left out. A word is as the shell reads it, but with expansions left as they are written. Text
+// that is not bash is an error.
 func (b Block) Commands() ([]Command, error) {
 	if b.Language() == "sh" {
 		return parse(b.Page, b.Line, strings.Join(b.Lines, "\n"))
@@ -45,7 +45,7 @@ func (b Block) Commands() ([]Command, error) {
 	return all, nil
 }
 
-// parse reads a script that begins on the line after another.
+// parse parses a script that begins on the line after before.
 func parse(name string, before int, text string) ([]Command, error) {
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), name)
 	if err != nil {
@@ -61,7 +61,7 @@ func parse(name string, before int, text string) ([]Command, error) {
 		for _, word := range call.Args {
 			c.Words = append(c.Words, unquoted(word.Parts))
 		}
-		// They run what follows.
+		// They run the command that follows.
 		for len(c.Words) > 1 && slices.Contains([]string{"exec", "sudo", "command", "env"}, c.Words[0]) {
 			c.Words = c.Words[1:]
 		}

@@ -1,25 +1,25 @@
 // Package markdown reads the pages of the handbook: the Markdown files of docs/ and deploy/, and
-// README.md. It knows headings, links and fenced blocks, which is what test/docs/check holds
-// against the code, and test/docs/run executes.
+// README.md. It finds headings, links and fenced blocks. test/docs/check compares these with the
+// code, and test/docs/run executes the blocks.
 //
-// A fenced block says by its info string what it is:
+// The info string of a fenced block says what the block is:
 //
 //	```sh            commands; test/docs/run runs them, in their order on the page
 //	```sh not-run    commands that no test runs; the comment <!-- Not run by our tests: why. --> stands right above
-//	```sh not-run X  the same, and test/docs/run has something that stands in for it, by the name of X
+//	```sh not-run X  the same, and test/docs/run has a substitute for it under the name X
 //	```console       commands, each after "$ ", with what they print; an example, not run
 //
-// Everything else (yaml, json, text, and none) has no commands in it.
+// Blocks of other kinds (yaml, json, text, and none) have no commands in them.
 //
 // # Guarantees
 //
-//   - Lines are counted from 1, as an editor does.
-//   - Anchors are those that GitHub gives to headings, second ones of the same text included, and
-//     explicit id and name attributes.
+//   - Lines are counted from 1, as in an editor.
+//   - Anchors are those that GitHub gives to headings, including repeated ones, and explicit id and
+//     name attributes.
 //
 // # Non-guarantees
 //
-//   - This is no Markdown parser: headings are those with #, links those in one line, and of HTML
-//     only attributes id and name are seen.
+//   - This is not a full Markdown parser: headings begin with #, links are on one line, and of HTML
+//     only the attributes id and name count.
 //   - Expansions in commands are not carried out: "$x" is the word $x.
 package markdown

@@ -21,11 +21,11 @@ type Page struct {
 	Spans []Span
 	// Anchors are what a link may name after #.
 	Anchors map[string]bool
-	// Prose are the lines outside of fenced blocks, by number.
+	// Prose are the lines outside fenced blocks, with their numbers.
 	Prose []Line
 }
 
-// Line is a line of a page.
+// Line is a line of a page, with its number.
 type Line struct {
 	Number int
 	Text   string
@@ -45,17 +45,16 @@ type Span struct {
 
 // Block is a fenced block.
 type Block struct {
-	// Page is the page's path, Line the number of the line that opens the block.
+	// Page is the page's path. Line is the number of the line that opens the block.
 	Page string
 	Line int
-	// Info is what follows the opening fence, such as "sh not-run".
+	// Info is the text after the opening fence, such as "sh not-run".
 	Info string
-	// Section is the anchor of the heading of level 2 that the block stands under, empty above the
-	// first.
+	// Section is the anchor of the level-2 heading above the block, or empty if there is none.
 	Section string
 	// Before is the paragraph above the block, its lines joined by spaces.
 	Before string
-	// Lines are those of the block, without the indentation of the fence. The first one is number
+	// Lines are the block's lines, without the indentation of the fence. The first one has number
 	// Line+1.
 	Lines []string
 }
@@ -63,17 +62,17 @@ type Block struct {
 // At returns "path:line" for messages.
 func (b Block) At() string { return fmt.Sprintf("%s:%d", b.Page, b.Line) }
 
-// Language is the first word of the info string, empty for none.
+// Language returns the first word of the info string, or an empty string.
 func (b Block) Language() string {
 	language, _, _ := strings.Cut(b.Info, " ")
 	return language
 }
 
-// Runs reports whether tests are to run the block.
+// Runs reports whether tests must run the block.
 func (b Block) Runs() bool { return b.Info == "sh" }
 
-// Kubeadm returns the name by which test/kubeadm runs the block on a real cluster, empty for a
-// block that it does not name.
+// Kubeadm returns the name by which test/kubeadm runs the block on a real cluster, or an empty
+// string.
 func (b Block) Kubeadm() string {
 	if words := strings.Fields(b.Info); len(words) == 3 && words[0] == "sh" && words[1] == "kubeadm" {
 		return words[2]
@@ -92,7 +91,7 @@ var (
 	span     = regexp.MustCompile("`([^`]+)`")
 )
 
-// Parse reads a page. An error says that a fenced block has no end.
+// Parse parses a page. A fenced block without an end is an error.
 func Parse(path, text string) (Page, error) {
 	p := Page{Path: path, Anchors: map[string]bool{}}
 	var open *Block
@@ -131,8 +130,8 @@ func Parse(path, text string) (Page, error) {
 	return p, nil
 }
 
-// followsFence reports whether the next line that is not blank opens a fence: then the paragraph
-// above belongs to it.
+// followsFence reports whether the next line that is not blank opens a fence. The paragraph above
+// then belongs to it.
 func followsFence(text string, blank int) bool {
 	for _, line := range strings.Split(text, "\n")[blank:] {
 		if strings.TrimSpace(line) != "" {
@@ -167,7 +166,7 @@ func (p *Page) prose(number int, line string, seen map[string]int) {
 	}
 }
 
-// anchorOf returns what GitHub makes of a heading.
+// anchorOf returns GitHub's anchor for a heading.
 func anchorOf(text string) string {
 	text = linkText.ReplaceAllString(text, "$1")
 	var b strings.Builder

@@ -105,8 +105,9 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoBash: a block that the shell would not even begin is an error that says where.
-func TestWhatIsNoBash(t *testing.T) {
+// TestInvalidBash checks that a block that the shell cannot parse is an error that names its
+// place.
+func TestInvalidBash(t *testing.T) {
 	for _, lines := range [][]string{{"true", "if true; then ls"}, {"true", "echo 'never closed"}, {"true", "kubectl get x |"}} {
 		_, err := Block{Page: "docs/a.md", Line: 7, Info: "sh", Lines: lines}.Commands()
 		if err == nil || !strings.Contains(err.Error(), "in the block below line 7: docs/a.md:2:") {

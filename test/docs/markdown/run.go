@@ -1,15 +1,15 @@
 package markdown
 
-// Part is a page, or one section of level 2 of it.
+// Part is a page, or one level-2 section of it.
 type Part struct {
 	Page string
-	// Section is the section's anchor, empty for the whole page.
+	// Section is the section's anchor, or empty for the whole page.
 	Section string
 }
 
 // Run returns what test/docs/run runs, in this order, all on one cluster: each part begins where
-// the one before has ended. It is the story of a fleet: it is installed beside a stock leader,
-// looked at, scaled, restarted, and removed again.
+// the one before ended. It follows the life of a fleet: it is installed beside a stock leader,
+// inspected, scaled, restarted, and removed.
 func Run() []Part {
 	return []Part{
 		{Page: "docs/install.md", Section: "self-hosted"},

@@ -14,16 +14,16 @@ import (
 	"github.com/flotilla-kube/flotilla/test/docs/markdown"
 )
 
-// root is the module's directory, seen from this package's.
+// root is the module's directory, relative to this package's.
 const root = "../../.."
 
-// limit is for all of it: somebody who tries the pages by hand has more patience, and a test that
-// hangs must say where.
+// limit bounds the whole run. A reader who tries the pages has more patience, but a test that hangs
+// must say where.
 const limit = 12 * time.Minute
 
 var (
-	until = flag.Int("parts", 0, "run only this many parts of the story; 0 is all of them")
-	keep  = flag.String("keep", "", "keep logs, audit log and everything else in this folder, which must be empty or new")
+	until = flag.Int("parts", 0, "run only this many parts of the pages; 0 runs all of them")
+	keep  = flag.String("keep", "", "keep logs, the audit log and all other files in this folder, which must be empty or new")
 )
 
 // TestPages runs the handbook.
@@ -40,7 +40,7 @@ func TestPages(t *testing.T) {
 	if blocks < 10 && *until == 0 {
 		t.Fatalf("there are only %d blocks to run", blocks)
 	}
-	w := newWorld(t, t.Output())
+	w := newFixture(t, t.Output())
 
 	var output bytes.Buffer
 	ctx, cancel := contextWithin(t, limit)
@@ -49,15 +49,15 @@ func TestPages(t *testing.T) {
 	err = bash(ctx, text, copyTree(t), w.environment(t), io.MultiWriter(&output, t.Output()), w.standIn(ctx))
 	if err != nil {
 		t.Errorf("%v after %v:\n%s", err, time.Since(began).Round(time.Second), lastLines(output.String(), 40))
-		w.tellState(t)
+		w.logState(t)
 		return
 	}
-	t.Logf("%d blocks of %d pages' parts ran in %v", blocks, len(parts), time.Since(began).Round(time.Second))
+	t.Logf("%d blocks of %d parts ran in %v", blocks, len(parts), time.Since(began).Round(time.Second))
 }
 
-// environment is the reader's: the commands, the administrator's kubeconfig, and where the
-// cluster's keys are.
-func (w *world) environment(t *testing.T) []string {
+// environment returns the reader's environment: the commands, the administrator's kubeconfig, and
+// the path of the cluster's keys.
+func (w *fixture) environment(t *testing.T) []string {
 	t.Helper()
 	home := t.TempDir()
 	return []string{
@@ -69,8 +69,8 @@ func (w *world) environment(t *testing.T) []string {
 	}
 }
 
-// tellState tells what a reader would look at.
-func (w *world) tellState(t *testing.T) {
+// logState logs what a reader would look at.
+func (w *fixture) logState(t *testing.T) {
 	t.Helper()
 	for _, command := range []string{
 		"kubectl -n kube-system get pods,leases -o wide", "kubectl -n kube-system get events --sort-by=.metadata.creationTimestamp | tail -n 20", "flotilla plan show",

@@ -8,8 +8,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/docs/markdown"
 )
 
-// preamble says where the script is, tells a failure with it, and asks for stand-ins: a line on
-// descriptor 3, answered on descriptor 4 by "ok" or by what went wrong.
+// preamble tracks the current block, so that a failure names it. It asks for a stand-in with a line
+// on descriptor 3. The answer on descriptor 4 is "ok" or an error.
 const preamble = `set -euo pipefail
 at=start
 trap 'status=$?; if [ $status -ne 0 ]; then echo "docs: the block at $at failed with status $status: $BASH_COMMAND" >&2; fi' EXIT
@@ -25,8 +25,8 @@ block() {
 }
 `
 
-// script returns one script of all blocks of the parts that are to be run, in their order, and how
-// many there are. Blocks for test/kubeadm are left out, but for those that have a stand-in.
+// script joins the blocks to be run into one script, in order, and counts them. It leaves out
+// blocks for test/kubeadm, except those with a stand-in.
 func script(pages []markdown.Page, parts []markdown.Part, standIns []string) (text string, blocks int) {
 	var b strings.Builder
 	b.WriteString(preamble)

@@ -15,7 +15,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/docs/markdown"
 )
 
-// bash runs a script. do is asked for stand-ins, one at a time.
+// bash runs a script. It calls do for stand-ins, one at a time.
 func bash(ctx context.Context, text string, dir string, env []string, output io.Writer, do func(name string) error) error {
 	path, err := exec.LookPath("bash")
 	if err != nil {

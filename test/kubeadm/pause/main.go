@@ -1,6 +1,5 @@
 // Command pause is the first process of a pod: it holds the pod's namespaces until it is told to
-// end. With -v it prints a line and ends, which is what kubeadm's check before an upgrade wants of
-// it.
+// end. With -v it prints a line and ends, as kubeadm's check before an upgrade requires.
 package main
 
 import (

@@ -15,11 +15,11 @@ import (
 	"github.com/flotilla-kube/flotilla/test/monitoring"
 )
 
-// prometheusOwn is the metric that Prometheus makes itself of alerts; nothing fires in a healthy
-// fleet.
+// prometheusOwn is Prometheus' own metric about alerts. It has no series in a healthy fleet, in
+// which nothing fires.
 const prometheusOwn = "ALERTS"
 
-// emptyPanels are panels that may have no data in a healthy fleet, and why.
+// emptyPanels are panels that may have no data in a healthy fleet, with the reason.
 var emptyPanels = map[string]string{
 	"Alerts":                    "nothing fires",
 	"Writes refused per second": "the fence has refused nothing",
@@ -27,10 +27,10 @@ var emptyPanels = map[string]string{
 	"Not ok per second":         "all requests may have succeeded",
 }
 
-// targetLabels are put on every series by Prometheus, by the ServiceMonitor's leave.
+// targetLabels are labels that Prometheus, through the ServiceMonitor, puts on every series.
 var targetLabels = []string{"namespace", "job", "instance", "le", "alertname", "alertstate", "severity", "generation"}
 
-// expressions returns those of all rules and panels, by what they are in.
+// expressions returns the expressions of all rules and panels, by where they are.
 func (w *world) expressions(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -53,12 +53,11 @@ func (w *world) queries(t *testing.T) []monitoring.Query {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Long enough for what happened in the run.
+	// Long enough to cover what happened in the run.
 	return dashboard.Queries(monitoring.Variables{Namespace: "kube-system", Job: job, RateInterval: "15m"})
 }
 
-// requireMetrics requires that whatever an expression reads has been scraped: the metric, and with
-// its matchers.
+// requireMetrics requires that every selector of an expression matches scraped series.
 func (w *world) requireMetrics(t *testing.T) {
 	expressions := w.expressions(t)
 	keys := slices.Sorted(maps.Keys(expressions))
@@ -83,7 +82,7 @@ func (w *world) requireMetrics(t *testing.T) {
 		}
 		for _, label := range r.Labels {
 			if !slices.Contains(known, label) {
-				t.Errorf("%s: groups or matches by label %s, which nothing in it has: %v", keys[i], label, known)
+				t.Errorf("%s: groups or matches by label %s, but its series have only %v", keys[i], label, known)
 			}
 		}
 	}
@@ -114,7 +113,7 @@ func (w *world) labelsOf(t *testing.T, s monitoring.Selector) (labels []string, 
 		if !slices.Contains(labels, m.Label) {
 			return labels, fmt.Sprintf("%s has no label %s, only %v", s.Metric, m.Label, slices.Compact(slices.Sorted(slices.Values(labels))))
 		}
-		// Most states last for moments, between two scrapes.
+		// Most states last for moments only, between two scrapes.
 		if m.Label == "state" && slices.Contains(fleet.ShardStates(), fleet.ShardState(m.Value)) || m.Op != "=" && m.Op != "=~" {
 			continue
 		}
@@ -141,7 +140,7 @@ func (w *world) requirePanels(t *testing.T) {
 			t.Logf("%s has %d series and may be empty: %s", q.Name(), n, reason)
 			continue
 		}
-		// Some come with time: what the shards of a process weigh is counted some seconds after it
+		// Some series appear late: a process counts the weight of its shards some seconds after it
 		// has started.
 		harness.Eventually(t, harness.Patience, q.Name()+" has data", func(ctx context.Context) error {
 			n, err := w.numbers(ctx, q.Expr)

@@ -21,8 +21,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// strippedSelectors has something between a member and the API server drop the parameter by which
-// it would filter.
+// strippedSelectors makes the proxy between a member and the API server drop the parameter that
+// filters by range.
 func strippedSelectors(t *testing.T, w *world) func(*testing.T) {
 	w.proxy.set(func(r *http.Request, _ <-chan struct{}) {
 		if query := r.URL.Query(); query.Has("shardSelector") {
@@ -44,9 +44,9 @@ func (w *world) restart(t *testing.T, name string) {
 	w.settle(t)
 }
 
-// heavyNamespaces fills three namespaces whose shards one member holds, with twice what there is or
-// more: members weigh what a shard costs at least, too, so with few objects they are still even.
-// Nobody plans by itself here; what ends it is what the runbook says.
+// heavyNamespaces at least doubles the number of objects, in three namespaces whose shards one
+// member holds. Fewer would not do: each shard has a minimum weight, which keeps members with few
+// objects even. No planner runs here; the runbook's steps end the fault.
 func heavyNamespaces(t *testing.T, w *world) func(*testing.T) {
 	var heavy []string
 	shards := map[string]bool{}
@@ -101,8 +101,8 @@ func heavyNamespaces(t *testing.T, w *world) func(*testing.T) {
 	}
 }
 
-// badCanary tries a version on two namespaces in which there is work all the time. What its member
-// writes about Pods and ReplicaSets there loses its content type on the way, and is refused.
+// badCanary tries a version on two namespaces with constant work. What its member writes about Pods
+// and ReplicaSets there loses its content type on the way, so the API server refuses it.
 func badCanary(t *testing.T, w *world) func(*testing.T) {
 	const version = "v1.37.99"
 	w.command(t, nil, "flotilla", "canary", "start", "--namespaces=work-0,work-1", "--version="+version, "--wait=3m")
@@ -131,7 +131,7 @@ func badCanary(t *testing.T, w *world) func(*testing.T) {
 	}
 }
 
-// build builds a member that says that it is of a version.
+// build builds a member that reports the given version.
 func (w *world) build(t *testing.T, version string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), harness.Fleet)
@@ -144,14 +144,12 @@ func (w *world) build(t *testing.T, version string) string {
 	return binary
 }
 
-// away stops all members.
 func away(t *testing.T, w *world) func(*testing.T) {
 	w.stopAll(t)
 	return func(t *testing.T) { w.startAll(t) }
 }
 
-// junkPlan spoils the plan, and the last good one with it, while no member runs that could put it
-// back.
+// junkPlan corrupts the plan and the last good one while no member runs that could put it back.
 func junkPlan(t *testing.T, w *world) func(*testing.T) {
 	w.stopAll(t)
 	good := w.writePlan(t, "{junk")
@@ -164,8 +162,7 @@ func junkPlan(t *testing.T, w *world) func(*testing.T) {
 	}
 }
 
-// writePlan writes what is to be the plan, on a Lease that keeps no last good one, and returns what
-// was there.
+// writePlan replaces the plan, on a Lease without a last good one, and returns the old one.
 func (w *world) writePlan(t *testing.T, document string) (before string) {
 	t.Helper()
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -186,7 +183,7 @@ func (w *world) writePlan(t *testing.T, document string) (before string) {
 	return before
 }
 
-// heldLeaderLock has the fleet start beside somebody who holds the leader lock, as the stock leader
+// heldLeaderLock starts the fleet while another process holds the leader lock, as the stock leader
 // does.
 func heldLeaderLock(t *testing.T, w *world) func(*testing.T) {
 	w.stopAll(t)
@@ -203,8 +200,8 @@ func heldLeaderLock(t *testing.T, w *world) func(*testing.T) {
 	}
 }
 
-// deadLeaderLock has the fleet start where the leader lock names who is dead, and says that it
-// lasts for ten minutes.
+// deadLeaderLock starts the fleet while the leader lock names a dead holder and is valid for ten
+// minutes.
 func deadLeaderLock(t *testing.T, w *world) func(*testing.T) {
 	w.stopAll(t)
 	if err := w.hold(t.Context(), leaderLock, "stock"); err != nil {

@@ -34,19 +34,19 @@ func allFaults() []fault {
 		{name: "a member's renewals are slow", alerts: []string{"FlotillaLeaseRenewalSlow"}, happen: slowRenewals},
 		{name: "a member's acquisitions are slow", alerts: []string{"FlotillaUnownedTooLong"}, happen: slowAcquisitions},
 		{name: "a member cannot list", alerts: []string{"FlotillaShardNotStarting"}, happen: hangingLists},
-		{name: "shards are taken away from their holders all the time", alerts: []string{"FlotillaWritesFenced"}, happen: thefts},
+		{name: "shards are taken from their holders all the time", alerts: []string{"FlotillaWritesFenced"}, happen: thefts},
 		{name: "a member is killed again and again", alerts: []string{"FlotillaMemberFlapping"}, happen: crashes},
 		{name: "a member's selectors get lost on the way", alerts: []string{"FlotillaClientSideFiltering"}, happen: strippedSelectors},
-		{name: "a version that is tried sends what is refused", alerts: []string{"FlotillaCanaryWorse"}, happen: badCanary},
+		{name: "a canary sends requests that are refused", alerts: []string{"FlotillaCanaryWorse"}, happen: badCanary},
 		{name: "one member has the heavy namespaces", alerts: []string{"FlotillaLoadUneven"}, happen: heavyNamespaces},
-		{name: "all members are away", alerts: []string{"FlotillaDown"}, happen: away},
+		{name: "all members are stopped", alerts: []string{"FlotillaDown"}, happen: away},
 		{name: "the fleet starts with junk for a plan", alerts: []string{"FlotillaWithoutPlan", "FlotillaPlanRefused"}, happen: junkPlan},
 		{
 			name: "somebody else holds the leader lock", alerts: []string{"FlotillaLeaderLockNotHeld"},
 			never: []string{"FlotillaShardWithoutOwner", "FlotillaHandoffStuck", "FlotillaDown", "FlotillaLeaderLockWithoutHolder"}, happen: heldLeaderLock,
 		},
 		{
-			name: "the leader lock names who is dead", alerts: []string{"FlotillaLeaderLockWithoutHolder"},
+			name: "the leader lock names a dead holder", alerts: []string{"FlotillaLeaderLockWithoutHolder"},
 			never: []string{"FlotillaShardWithoutOwner", "FlotillaDown"}, happen: deadLeaderLock,
 		},
 	}
@@ -63,8 +63,8 @@ func every(t *testing.T, period time.Duration, f func(ctx context.Context)) (end
 	}
 }
 
-// hold writes a holder on a Lease of kube-system, as a renewal if it is there already; nobody for
-// "".
+// hold renews a Lease of kube-system for a holder, and creates it if needed. An empty holder
+// releases it.
 func (w *world) hold(ctx context.Context, lease, holder string) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		leases := w.client.CoordinationV1().Leases(metav1.NamespaceSystem)
@@ -93,8 +93,8 @@ func (w *world) hold(ctx context.Context, lease, holder string) error {
 
 const ghost = "ghost_00000000-0000-0000-0000-000000000000"
 
-// stolenShard has an unknown holder on a shard's Lease. Members would take it back once they have
-// listed that one as ended, but a policy refuses their writes.
+// stolenShard puts an unknown holder on a shard's Lease. Members would list that holder as ended
+// and take the shard back, but a policy refuses their writes.
 func stolenShard(t *testing.T, w *world) func(*testing.T) {
 	const name = "flotilla-stolen-shard"
 	lease := w.leases(t, "flotilla-namespaces-")[0]
@@ -139,8 +139,8 @@ func stolenShard(t *testing.T, w *world) func(*testing.T) {
 	}
 }
 
-// rivalFleet is a second fleet whose Leases are in another namespace, so that neither sees the
-// other, under the same job.
+// rivalFleet starts a second fleet under the same job. Its Leases are in another namespace, so that
+// neither fleet sees the other.
 func rivalFleet(t *testing.T, w *world) func(*testing.T) {
 	const name = "rival"
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -185,8 +185,8 @@ func unscraped(t *testing.T, w *world) func(*testing.T) {
 
 func onLeases(r *http.Request) bool { return strings.Contains(r.URL.Path, "/leases") }
 
-// slowRenewals has each write of a Lease take nearly as long as a request may, which is half the
-// renew deadline.
+// slowRenewals makes each write of a Lease take nearly the request timeout, which is half the renew
+// deadline.
 func slowRenewals(_ *testing.T, w *world) func(*testing.T) {
 	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
 		if onLeases(r) && r.Method == http.MethodPut {
@@ -196,8 +196,8 @@ func slowRenewals(_ *testing.T, w *world) func(*testing.T) {
 	return func(*testing.T) { w.proxy.set(nil) }
 }
 
-// slowAcquisitions leaves three of four writes of a shard's Lease unanswered, and has another
-// member leave and come back. What is not answered is tried again after half the renew deadline.
+// slowAcquisitions leaves three of four writes of a shard's Lease unanswered, while another member
+// leaves and comes back. Members repeat unanswered requests after half the renew deadline.
 func slowAcquisitions(t *testing.T, w *world) func(*testing.T) {
 	var writes atomic.Int64
 	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
@@ -216,7 +216,7 @@ func slowAcquisitions(t *testing.T, w *world) func(*testing.T) {
 	}
 }
 
-// hangingLists kills a member, and another one, which takes over some of its shards, gets no answer
+// hangingLists kills a member. Another one, which takes over some of its shards, gets no answer
 // when it reads ConfigMaps.
 func hangingLists(t *testing.T, w *world) func(*testing.T) {
 	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
@@ -239,9 +239,9 @@ func (w *world) kill(t *testing.T, name string) {
 	m.MustKill(t)
 }
 
-// thefts takes shards from their holders while these are in the middle of work: their writes take
-// long, and there is much to write. The thief is no member, so once it is listed as ended the
-// shards are taken back at once.
+// thefts takes shards from their holders in the middle of work: they have much to write, and each
+// write is slow. The thief is no member, so members list it as ended and take the shards back at
+// once.
 func thefts(t *testing.T, w *world) func(*testing.T) {
 	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
 		if r.Method != http.MethodGet && !onLeases(r) {

@@ -15,10 +15,10 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-var healthy = flag.Duration("healthy", 90*time.Second, "how long TestHealthy wants no alert, at least")
+var healthy = flag.Duration("healthy", 90*time.Second, "how long TestHealthy must see no alert, at least")
 
-// TestHealthy restarts all members one after the other and changes the plan, and wants no alert.
-// Then it holds rules and dashboard against what Prometheus has scraped.
+// TestHealthy restarts all members one after the other and changes the plan, and checks that no
+// alert fires. Then it compares rules and dashboard with what Prometheus has scraped.
 func TestHealthy(t *testing.T) {
 	w := newWorld(t)
 	w.startAll(t)
@@ -48,7 +48,7 @@ func TestHealthy(t *testing.T) {
 	}
 	t.Logf("%d alerts in %v, with all durations divided by %d", len(samples), since, *factor)
 
-	// For panels about takeovers.
+	// Some panels need a takeover.
 	m := w.members[names[0]]
 	delete(w.members, names[0])
 	m.MustKill(t)
@@ -62,7 +62,6 @@ func TestHealthy(t *testing.T) {
 	w.stopAll(t)
 }
 
-// plan returns the plan in force.
 func (w *world) plan(t *testing.T) map[string]any {
 	t.Helper()
 	var plan map[string]any

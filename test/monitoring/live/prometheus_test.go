@@ -21,7 +21,7 @@ import (
 
 const job = "flotilla"
 
-// serviceMonitor is what the tests take from deploy/monitoring/servicemonitor.yaml.
+// serviceMonitor is the part of deploy/monitoring/servicemonitor.yaml that the tests read.
 type serviceMonitor struct {
 	Spec struct {
 		Endpoints []struct {
@@ -45,8 +45,9 @@ type prometheus struct {
 	targets map[string]string
 }
 
-// startPrometheus starts a Prometheus that scrapes the members as the ServiceMonitor says, and the
-// API server, factor times as often, with the shipped rules factor times as fast.
+// startPrometheus starts a Prometheus that scrapes the members, as the ServiceMonitor says, and the
+// API server. It scrapes factor times as often and evaluates the shipped rules factor times as
+// fast.
 func (w *world) startPrometheus(t *testing.T) {
 	t.Helper()
 	p := &prometheus{dir: t.TempDir(), targets: map[string]string{}}
@@ -98,7 +99,7 @@ func (w *world) startPrometheus(t *testing.T) {
 	}
 }
 
-// config is Prometheus' configuration, of which the ServiceMonitor says how to scrape.
+// config returns Prometheus' configuration, with the ServiceMonitor's settings.
 func (p *prometheus) config(t *testing.T, monitor serviceMonitor) string {
 	t.Helper()
 	if len(monitor.Spec.Endpoints) != 1 {
@@ -134,7 +135,7 @@ func (p *prometheus) config(t *testing.T, monitor serviceMonitor) string {
 
 func (p *prometheus) write(t *testing.T, file, content string) {
 	t.Helper()
-	// Prometheus must not read half a file.
+	// Prometheus must never read a partial file.
 	path := filepath.Join(p.dir, file)
 	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
 		t.Fatal(err)
@@ -144,8 +145,8 @@ func (p *prometheus) write(t *testing.T, file, content string) {
 	}
 }
 
-// setTargets tells Prometheus of the members. Their label instance is the name, which the
-// ServiceMonitor makes of the pod's.
+// setTargets gives Prometheus the members as targets. Their label instance is the member's name, as
+// the ServiceMonitor derives it from the pod.
 func (p *prometheus) setTargets(t *testing.T) {
 	t.Helper()
 	type group struct {

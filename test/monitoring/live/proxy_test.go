@@ -12,14 +12,14 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// proxy stands between one member and the API server. By itself it changes nothing.
+// proxy stands between one member and the API server. By default it changes nothing.
 type proxy struct {
-	// kubeconfig is what the member is given.
+	// kubeconfig is the file for the member.
 	kubeconfig string
 
 	mu sync.Mutex
-	// meddle sees each request first. It may change it, or keep it for a while. ended is closed
-	// when it is over.
+	// meddle sees each request first, and may change or delay it. ended is closed when meddle is
+	// replaced.
 	meddle func(r *http.Request, ended <-chan struct{})
 	ended  chan struct{}
 }
@@ -52,8 +52,8 @@ func startProxy(t *testing.T, plane *controlplane.ControlPlane) *proxy {
 	return p
 }
 
-// set has all requests from now on go through a function; nil changes nothing. What the one before
-// keeps is let go.
+// set makes all further requests go through meddle; nil changes nothing. It lets go of requests
+// that the previous function delays.
 func (p *proxy) set(meddle func(r *http.Request, ended <-chan struct{})) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,7 +61,7 @@ func (p *proxy) set(meddle func(r *http.Request, ended <-chan struct{})) {
 	p.meddle, p.ended = meddle, make(chan struct{})
 }
 
-// keep holds a request back for a while, until whoever sent it gives up, or until it is over.
+// keep delays a request until d has passed, the sender gives up, or ended is closed.
 func keep(r *http.Request, d time.Duration, ended <-chan struct{}) {
 	ctx, cancel := context.WithTimeout(r.Context(), d)
 	defer cancel()

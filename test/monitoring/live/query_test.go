@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// ask asks Prometheus' API.
+// ask queries Prometheus' API.
 func (p *prometheus) ask(ctx context.Context, path string, parameters url.Values, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+path+"?"+parameters.Encode(), nil)
 	if err != nil {
@@ -76,7 +76,7 @@ func (p *prometheus) series(ctx context.Context, match string) ([]map[string]str
 	return all, p.ask(ctx, "/api/v1/series", url.Values{"match[]": {match}}, &all)
 }
 
-// alert is an alert that is pending or fires.
+// alert is a pending or firing alert.
 type alert struct {
 	Labels, Annotations map[string]string
 	State, ActiveAt     string
@@ -90,7 +90,6 @@ func (a alert) String() string {
 	return fmt.Sprintf("%s%v", a.Labels["alertname"], labels)
 }
 
-// firing returns the alerts that fire.
 func (p *prometheus) firing(ctx context.Context) ([]alert, error) {
 	var data struct{ Alerts []alert }
 	if err := p.ask(ctx, "/api/v1/alerts", nil, &data); err != nil {
@@ -99,7 +98,7 @@ func (p *prometheus) firing(ctx context.Context) ([]alert, error) {
 	return slices.DeleteFunc(data.Alerts, func(a alert) bool { return a.State != "firing" }), nil
 }
 
-// quiet is a condition for eventually: nothing fires.
+// quiet is a condition: nothing fires.
 func (p *prometheus) quiet(ctx context.Context) error {
 	alerts, err := p.firing(ctx)
 	if err == nil && len(alerts) > 0 {
@@ -108,7 +107,7 @@ func (p *prometheus) quiet(ctx context.Context) error {
 	return err
 }
 
-// rulesWork returns an error unless all rules are evaluated, and without error.
+// rulesWork returns an error unless all rules are evaluated without error.
 func (p *prometheus) rulesWork(ctx context.Context) error {
 	var data struct {
 		Groups []struct {

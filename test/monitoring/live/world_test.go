@@ -25,7 +25,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/monitoring"
 )
 
-var factor = flag.Int("factor", 10, "divide all durations of rules and scrapes by this")
+var factor = flag.Int("factor", 10, "divide all durations of rules and scrapes by this number")
 
 const (
 	// reader is the ServiceAccount, the Secret with its token, and the role in deploy/monitoring.
@@ -43,10 +43,10 @@ type world struct {
 	plane   *controlplane.ControlPlane
 	client  kubernetes.Interface
 	members map[string]*harness.Manager
-	// started are all of them, which go on when the subtest ends that has started them.
+	// started are all members that were started. They outlive the subtest that started them.
 	started []*harness.Manager
 	ports   map[string]int
-	// binaries are those of members that do not run bin/flotilla.
+	// binaries holds the binaries of members that do not run bin/flotilla.
 	binaries map[string]string
 	proxy    *proxy
 	prom     *prometheus
@@ -77,7 +77,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// port is that of a member's name, whichever process has it.
+// port returns the port of a member's name, whichever process uses it.
 func (w *world) port(t *testing.T, name string) int {
 	t.Helper()
 	if w.ports[name] == 0 {
@@ -94,7 +94,7 @@ func (w *world) port(t *testing.T, name string) int {
 func (w *world) start(t *testing.T, name string, flags ...string) {
 	t.Helper()
 	spec := harness.Member(name,
-		// A scrape must not depend on the API server, which is asked who reads.
+		// Scrapes must not depend on the API server, which authenticates the reader.
 		"--authentication-token-webhook-cache-ttl=1h", "--authorization-webhook-cache-authorized-ttl=1h")
 	spec.Port, spec.Binary = w.port(t, name), w.binaries[name]
 	if name == names[2] {
@@ -129,7 +129,7 @@ func (w *world) settle(t *testing.T) {
 	})
 }
 
-// stop ends a member in order.
+// stop ends a member in good order.
 func (w *world) stop(t *testing.T, name string) {
 	t.Helper()
 	m := w.members[name]
@@ -140,7 +140,7 @@ func (w *world) stop(t *testing.T, name string) {
 func (w *world) stopAll(t *testing.T) {
 	t.Helper()
 	for _, m := range w.members {
-		// Together, or what the first had would move to the second.
+		// All at once: otherwise the first one's shards would move to the second.
 		if err := m.Terminate(); err != nil {
 			t.Error(err)
 		}
@@ -150,7 +150,7 @@ func (w *world) stopAll(t *testing.T) {
 	}
 }
 
-// command runs a binary of bin/ as an administrator and returns what it writes.
+// command runs a binary of bin/ as an administrator and returns its output.
 func (w *world) command(t *testing.T, stdin []byte, name string, args ...string) []byte {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), filepath.Join(w.root, "bin", name), args...)
@@ -163,8 +163,8 @@ func (w *world) command(t *testing.T, stdin []byte, name string, args ...string)
 	return stdout.Bytes()
 }
 
-// install applies deploy/monitoring, without what only clusters with Prometheus' operator know, and
-// returns the reader's token and the ServiceMonitor.
+// install applies deploy/monitoring and returns the reader's token and the ServiceMonitor. It
+// leaves out objects that only clusters with the Prometheus operator know.
 func (w *world) install(t *testing.T) (token string, monitor serviceMonitor) {
 	t.Helper()
 	var known [][]byte

@@ -1,4 +1,4 @@
-// Package v1 has the kind Website.
+// Package v1 defines the kind Website.
 // +kubebuilder:object:generate=true
 // +groupName=web.example.com
 package v1
@@ -10,9 +10,9 @@ import (
 )
 
 var (
-	// GroupVersion is that of this package's kinds.
+	// GroupVersion is the group and version of this package's kinds.
 	GroupVersion = schema.GroupVersion{Group: "web.example.com", Version: "v1"}
-	// AddToScheme adds them to a scheme.
+	// AddToScheme adds this package's kinds to a scheme.
 	AddToScheme = builder.AddToScheme
 
 	builder = runtime.NewSchemeBuilder(func(scheme *runtime.Scheme) error {
@@ -22,15 +22,15 @@ var (
 	})
 )
 
-// WebsiteSpec is what a Website should be.
+// WebsiteSpec is the desired state of a Website.
 type WebsiteSpec struct {
-	// Text is what it shows.
+	// Text is the text that the page shows.
 	Text string `json:"text,omitempty"`
 }
 
-// WebsiteStatus is what a Website is.
+// WebsiteStatus is the observed state of a Website.
 type WebsiteStatus struct {
-	// ObservedGeneration is the generation of the spec that has been served last.
+	// ObservedGeneration is the generation of the spec that was served last.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
@@ -45,7 +45,7 @@ type Website struct {
 	Status WebsiteStatus `json:"status,omitempty"`
 }
 
-// WebsiteList is a list of them.
+// WebsiteList is a list of Websites.
 // +kubebuilder:object:root=true
 type WebsiteList struct {
 	metav1.TypeMeta `json:",inline"`

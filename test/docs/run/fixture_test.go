@@ -25,25 +25,25 @@ import (
 
 const nodeName = "control-plane-0"
 
-// standIns are the blocks in whose place this test does something.
+// standIns are the blocks that this test replaces by an action of its own.
 var standIns = []string{"stop-stock", "start-stock"}
 
-// world is what the reader of the handbook has before the first command.
-type world struct {
+// fixture is what the reader of the handbook has before the first command.
+type fixture struct {
 	*controlplane.ControlPlane
 	client kubernetes.Interface
 	bin    string
 	stock  *harness.Manager
 }
 
-// newWorld starts a cluster with a stock leader. It is stopped at the end of the test.
-func newWorld(t *testing.T, log io.Writer) *world {
+// newFixture starts a cluster with a stock leader. It is stopped at the end of the test.
+func newFixture(t *testing.T, log io.Writer) *fixture {
 	t.Helper()
 	if err := kubelet.Supported(); err != nil {
 		t.Fatal(err)
 	}
 	plane := harness.StartPlane(t, controlplane.Options{Scheduler: true, Nodes: 3, ShardedListAndWatch: true, Dir: *keep})
-	w := &world{ControlPlane: plane, bin: t.TempDir(), client: harness.Client(t, plane)}
+	w := &fixture{ControlPlane: plane, bin: t.TempDir(), client: harness.Client(t, plane)}
 	w.linkBinaries(t)
 	if err := w.startStock(t.Context()); err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func newWorld(t *testing.T, log io.Writer) *world {
 }
 
 // linkBinaries makes a folder with the commands that a reader has.
-func (w *world) linkBinaries(t *testing.T) {
+func (w *fixture) linkBinaries(t *testing.T) {
 	t.Helper()
 	commands := []string{"kubectl", "flotilla"}
 	if *until == 0 {
@@ -81,7 +81,7 @@ func (w *world) linkBinaries(t *testing.T) {
 }
 
 // startNode starts the control-plane node, whose pods are processes.
-func (w *world) startNode(t *testing.T, log io.Writer) {
+func (w *fixture) startNode(t *testing.T, log io.Writer) {
 	t.Helper()
 	binary, err := w.Binary("flotilla")
 	if err != nil {
@@ -101,7 +101,7 @@ func (w *world) startNode(t *testing.T, log io.Writer) {
 		Config: config, Dir: podDir(t), Plane: w.ControlPlane, Log: log,
 		Image: func(reference string) (kubelet.Image, error) {
 			if !strings.Contains(reference, "/flotilla:") {
-				return kubelet.Image{}, fmt.Errorf("image %q: there is none but flotilla", reference)
+				return kubelet.Image{}, fmt.Errorf("image %q: only flotilla exists", reference)
 			}
 			return kubelet.Image{Root: image, Entrypoint: []string{"/usr/local/bin/flotilla"}}, nil
 		},
@@ -123,7 +123,7 @@ func (w *world) startNode(t *testing.T, log io.Writer) {
 	})
 }
 
-// podDir is a short path, that others may enter: pods run as users of their own.
+// podDir returns a short path that other users may enter: pods run as users of their own.
 func podDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "flotilla-docs-")
@@ -141,14 +141,14 @@ func podDir(t *testing.T) string {
 	return dir
 }
 
-func (w *world) startStock(context.Context) error {
+func (w *fixture) startStock(context.Context) error {
 	var err error
 	w.stock, err = harness.Start(w.ControlPlane, harness.Spec{Name: harness.Stock, Binary: harness.Stock})
 	return err
 }
 
-// standIn does what the pages tell their reader to do to a node.
-func (w *world) standIn(ctx context.Context) func(name string) error {
+// standIn does what the pages tell their reader to do on a node.
+func (w *fixture) standIn(ctx context.Context) func(name string) error {
 	return func(name string) error {
 		switch name {
 		case "stop-stock":
@@ -156,11 +156,11 @@ func (w *world) standIn(ctx context.Context) func(name string) error {
 		case "start-stock":
 			return w.startStock(ctx)
 		}
-		return errors.New("there is none of this name")
+		return errors.New("no stand-in has this name")
 	}
 }
 
-// copyTree copies the working tree, but for what is built and what git keeps.
+// copyTree copies the working tree without build output and git's files.
 func copyTree(t *testing.T) string {
 	t.Helper()
 	to := t.TempDir()
@@ -174,7 +174,7 @@ func copyTree(t *testing.T) string {
 		}
 		switch {
 		case rel == ".git" && !entry.IsDir():
-			return nil // of a linked worktree
+			return nil // A linked worktree has .git as a file.
 		case rel == "bin" || rel == ".git" || rel == "_output":
 			return fs.SkipDir
 		case entry.IsDir():
@@ -184,12 +184,12 @@ func copyTree(t *testing.T) string {
 		}
 		content, err := os.ReadFile(name)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // somebody's temporary file
+			return nil // It was a temporary file.
 		}
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(filepath.Join(to, rel), content, 0o755) // some are scripts
+		return os.WriteFile(filepath.Join(to, rel), content, 0o755) // Some files are scripts.
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ import (
 )
 
 const (
-	// port is that of each Service.
+	// port is the port of each Service.
 	port = 8080
 	// answerWithin is how long a load balancer may take to answer.
 	answerWithin = 5 * time.Second
@@ -43,20 +43,20 @@ const (
 	workers = 16
 )
 
-// World is a cluster in a cloud. Its methods may be called concurrently.
-type World struct {
+// Cluster is a cluster in a cloud. Its methods may be called concurrently.
+type Cluster struct {
 	Plane  *controlplane.ControlPlane
 	Client kubernetes.Interface
 	Sky    *sky.Server
 
 	mu        sync.Mutex
-	nodes     []string // addresses
+	nodes     []string // Addresses.
 	listeners []net.Listener
 	serving   sync.WaitGroup
 }
 
-// NewWorld starts a cloud for a control plane.
-func NewWorld(plane *controlplane.ControlPlane, options sky.Options) (*World, error) {
+// NewCluster starts a cloud for a control plane.
+func NewCluster(plane *controlplane.ControlPlane, options sky.Options) (*Cluster, error) {
 	client, err := kubernetes.NewForConfig(plane.AdminConfig())
 	if err != nil {
 		return nil, err
@@ -65,11 +65,11 @@ func NewWorld(plane *controlplane.ControlPlane, options sky.Options) (*World, er
 	if err != nil {
 		return nil, err
 	}
-	return &World{Plane: plane, Client: client, Sky: clouds}, nil
+	return &Cluster{Plane: plane, Client: client, Sky: clouds}, nil
 }
 
-// Close ends the cloud and the endpoints. Managers should have ended before.
-func (w *World) Close() {
+// Close ends the cloud and the endpoints. Stop all managers first.
+func (w *Cluster) Close() {
 	w.Sky.Close()
 	w.mu.Lock()
 	listeners := w.listeners
@@ -82,19 +82,19 @@ func (w *World) Close() {
 
 // Spec says which cloud controller manager to start.
 type Spec struct {
-	// Name is that of the process, of the member and of the cloud's client.
+	// Name is the name of the process, the member and the cloud's client.
 	Name string
 	// Kind is provider.Stock or provider.Fleet.
 	Kind string
-	// Config of the provider; URL and Token are filled in.
+	// Config is the provider's. Start fills in URL and Token.
 	Config provider.Config
-	// Flags beside those that it must have.
+	// Flags are added to the required ones.
 	Flags []string
 }
 
-// Start starts a cloud controller manager: this very program, which must begin with
-// provider.MainIfAsked.
-func (w *World) Start(spec Spec) (*harness.Manager, error) {
+// Start starts a cloud controller manager: this program again, which must call provider.MainIfAsked
+// first.
+func (w *Cluster) Start(spec Spec) (*harness.Manager, error) {
 	binary, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -125,8 +125,8 @@ func (w *World) Start(spec Spec) (*harness.Manager, error) {
 	return harness.Attach(process, fmt.Sprintf("https://127.0.0.1:%d", port), client), nil
 }
 
-// CloudConfig writes the provider's configuration, and returns where.
-func (w *World) CloudConfig(spec Spec) (string, error) {
+// CloudConfig writes the provider's configuration to a file and returns its path.
+func (w *Cluster) CloudConfig(spec Spec) (string, error) {
 	c := spec.Config
 	c.URL, c.Token = w.Sky.URL(), spec.Name
 	text, err := json.Marshal(c)
@@ -137,8 +137,8 @@ func (w *World) CloudConfig(spec Spec) (string, error) {
 	return file, os.WriteFile(file, text, 0o600)
 }
 
-// Flags returns those that every cloud controller manager must have.
-func (w *World) Flags(cloudConfig string) []string {
+// Flags returns the flags that every cloud controller manager must have.
+func (w *Cluster) Flags(cloudConfig string) []string {
 	kubeconfig := w.Plane.AdminKubeconfig()
 	return []string{
 		"--kubeconfig=" + kubeconfig,
@@ -149,7 +149,7 @@ func (w *World) Flags(cloudConfig string) []string {
 }
 
 // AddNodes adds machines to the cloud, and the nodes that their kubelets would register.
-func (w *World) AddNodes(ctx context.Context, count int) error {
+func (w *Cluster) AddNodes(ctx context.Context, count int) error {
 	for range count {
 		w.mu.Lock()
 		n := len(w.nodes) + 1
@@ -185,8 +185,8 @@ func (w *World) AddNodes(ctx context.Context, count int) error {
 	return nil
 }
 
-// NodesInitialized is a condition: every node has what the cloud knows of it, and a route.
-func (w *World) NodesInitialized(ctx context.Context) error {
+// NodesInitialized is a condition: every node has the cloud's data and a route.
+func (w *Cluster) NodesInitialized(ctx context.Context) error {
 	nodes, err := w.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -208,9 +208,9 @@ func (w *World) NodesInitialized(ctx context.Context) error {
 	return nil
 }
 
-// Settled returns a condition: each of so many members holds a part of the ranges, and the parts
-// differ by one at most.
-func (w *World) Settled(members int) harness.Condition {
+// Settled returns a condition: so many members hold ranges, and their numbers of ranges differ by
+// at most one.
+func (w *Cluster) Settled(members int) harness.Condition {
 	return func(ctx context.Context) error {
 		ranges := labels.Set{leaseapi.RingLabel: flotilla.NamespacesRing}.String()
 		leases, err := w.Client.CoordinationV1().Leases(metav1.NamespaceSystem).List(
@@ -231,14 +231,14 @@ func (w *World) Settled(members int) harness.Condition {
 	}
 }
 
-// Name of a Service of a namespace.
+// Name is the name of a Service in a namespace.
 type Name struct{ Namespace, Service string }
 
 func (n Name) String() string { return n.Namespace + "/" + n.Service }
 
 // Names returns the names of count Services, each in a namespace of its own. The namespaces have a
-// random suffix, as generated names have: names that differ in their last digits alone lie near
-// each other, and in few ranges, until the planner cuts these by weight.
+// random suffix, as generated names do. Names that differ only in their last digits hash close
+// together, so they would share few ranges until the planner cuts these by weight.
 func Names(prefix string, count int, seed uint64) []Name {
 	random := rand.New(rand.NewPCG(seed, seed))
 	var names []Name
@@ -249,7 +249,7 @@ func Names(prefix string, count int, seed uint64) []Name {
 }
 
 // AddNamespaces creates the namespaces of the names.
-func (w *World) AddNamespaces(ctx context.Context, names []Name) error {
+func (w *Cluster) AddNamespaces(ctx context.Context, names []Name) error {
 	return each(names, func(n Name) error {
 		_, err := w.Client.CoreV1().Namespaces().Create(
 			ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace}},
@@ -260,7 +260,7 @@ func (w *World) AddNamespaces(ctx context.Context, names []Name) error {
 }
 
 // AddServices creates Services of type LoadBalancer.
-func (w *World) AddServices(ctx context.Context, names []Name) error {
+func (w *Cluster) AddServices(ctx context.Context, names []Name) error {
 	return each(names, func(n Name) error {
 		_, err := w.Client.CoreV1().Services(n.Namespace).Create(ctx, &v1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: n.Service},
@@ -280,7 +280,7 @@ func (w *World) AddServices(ctx context.Context, names []Name) error {
 
 // Serve listens at the node port of each Service on each node, as kube-proxy does, and answers with
 // the Service's name.
-func (w *World) Serve(ctx context.Context, names []Name) error {
+func (w *Cluster) Serve(ctx context.Context, names []Name) error {
 	return each(names, func(n Name) error {
 		service, err := w.Client.CoreV1().Services(n.Namespace).Get(
 			ctx, n.Service, metav1.GetOptions{},
@@ -316,7 +316,7 @@ func answer(l net.Listener, n Name) {
 }
 
 // Addressed returns a condition: each Service has an address.
-func (w *World) Addressed(names []Name) harness.Condition {
+func (w *Cluster) Addressed(names []Name) harness.Condition {
 	return func(ctx context.Context) error {
 		have, err := w.addresses(ctx)
 		if err != nil {
@@ -336,7 +336,7 @@ func (w *World) Addressed(names []Name) harness.Condition {
 }
 
 // CountAddressed returns how many of the Services have an address.
-func (w *World) CountAddressed(ctx context.Context, names []Name) (int, error) {
+func (w *Cluster) CountAddressed(ctx context.Context, names []Name) (int, error) {
 	have, err := w.addresses(ctx)
 	count := 0
 	for _, n := range names {
@@ -347,7 +347,7 @@ func (w *World) CountAddressed(ctx context.Context, names []Name) (int, error) {
 	return count, err
 }
 
-func (w *World) addresses(ctx context.Context) (map[Name]string, error) {
+func (w *Cluster) addresses(ctx context.Context) (map[Name]string, error) {
 	services, err := w.Client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -362,8 +362,8 @@ func (w *World) addresses(ctx context.Context) (map[Name]string, error) {
 }
 
 // Answered connects to the address of each Service and returns an error unless an endpoint of that
-// very Service answers.
-func (w *World) Answered(ctx context.Context, names []Name) error {
+// Service answers.
+func (w *Cluster) Answered(ctx context.Context, names []Name) error {
 	have, err := w.addresses(ctx)
 	if err != nil {
 		return err
@@ -388,8 +388,8 @@ func (w *World) Answered(ctx context.Context, names []Name) error {
 	})
 }
 
-// DeleteServices deletes them. A finalizer keeps each until its load balancer is gone.
-func (w *World) DeleteServices(ctx context.Context, names []Name) error {
+// DeleteServices deletes Services. A finalizer keeps each until its load balancer is gone.
+func (w *Cluster) DeleteServices(ctx context.Context, names []Name) error {
 	return each(names, func(n Name) error {
 		return w.Client.CoreV1().Services(n.Namespace).Delete(
 			ctx, n.Service, metav1.DeleteOptions{},
@@ -397,8 +397,8 @@ func (w *World) DeleteServices(ctx context.Context, names []Name) error {
 	})
 }
 
-// Gone returns a condition: the Services are no more.
-func (w *World) Gone(names []Name) harness.Condition {
+// Gone returns a condition: the Services do not exist.
+func (w *Cluster) Gone(names []Name) harness.Condition {
 	return func(ctx context.Context) error {
 		return each(names, func(n Name) error {
 			_, err := w.Client.CoreV1().Services(n.Namespace).Get(
@@ -415,8 +415,8 @@ func (w *World) Gone(names []Name) harness.Condition {
 	}
 }
 
-// Judge returns what is wrong in the cloud's log, see sky.Judge.
-func (w *World) Judge(ctx context.Context) ([]string, error) {
+// Judge returns what is wrong in the cloud's log; see sky.Judge.
+func (w *Cluster) Judge(ctx context.Context) ([]string, error) {
 	services, err := w.Client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -428,7 +428,7 @@ func (w *World) Judge(ctx context.Context) ([]string, error) {
 	return sky.Judge(w.Sky.Calls(), func(uid string) bool { return alive[uid] }), nil
 }
 
-// each does something for all names, some at a time, and tries again where the API server is busy.
+// each calls f for all names, several at a time, and repeats calls when the API server is busy.
 func each(names []Name, f func(Name) error) error {
 	queue := make(chan Name)
 	errs := make([]error, workers)
