@@ -15,23 +15,22 @@ import (
 	"github.com/flotilla-kube/flotilla/test/monitoring"
 )
 
-var faults = flag.Bool("faults", false, "have TestAlerts run, which takes 20 minutes")
+var faults = flag.Bool("faults", false, "run TestAlerts, which takes 20 minutes")
 
-// fault is something that goes wrong for real, and the alerts that must fire for it.
+// fault is something that really goes wrong, and the alerts that must fire for it.
 type fault struct {
 	name   string
 	alerts []string
-	// never are alerts that must not: those that would blame something else.
+	// never are alerts that must not fire, because they would blame something else.
 	never []string
-	// happen makes the fault and returns what ends it.
-	happen func(t *testing.T, w *world) (end func(t *testing.T))
+	// happen causes the fault and returns what ends it.
+	happen func(t *testing.T, w *fixture) (end func(t *testing.T))
 }
 
-// fleets is how many fleets the faults are shared out to. Each waits for Prometheus most of the
-// time.
+// fleets is how many fleets share the faults. Each waits for Prometheus most of the time.
 const fleets = 2
 
-// TestAlerts makes one fault after the other, in each of the fleets. It waits until the fault's
+// TestAlerts causes one fault after the other in each of the fleets. It waits until the fault's
 // alerts fire, ends it, and waits until nothing fires.
 func TestAlerts(t *testing.T) {
 	if !*faults {
@@ -58,16 +57,16 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// sufferAll makes a fleet suffer the faults whose number is its own.
+// sufferAll runs the faults with this fleet's numbers.
 func sufferAll(t *testing.T, own func(i int) bool) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.startAll(t)
 	w.work(t, 6)
 	w.startPrometheus(t)
 	harness.Eventually(t, harness.Patience, "all rules are evaluated", w.prom.rulesWork)
 	for i, f := range allFaults() {
 		if own(i) && !t.Run(f.name, func(t *testing.T) { w.suffer(t, f) }) {
-			// What comes next would begin in whatever state this one has left.
+			// The next fault would begin in whatever state this one has left.
 			t.Fatal("the faults after this one are left out")
 		}
 	}
@@ -92,11 +91,11 @@ func shipped(t *testing.T) map[string]monitoring.Rule {
 	return all
 }
 
-// within bounds how long alerts may take to fire or to clear: the longest range and `for`, and
+// within bounds how long alerts may take to fire or to clear: the longest range and `for`, plus
 // harness.Patience.
 func within() time.Duration { return time.Hour/time.Duration(*factor) + 2*harness.Patience }
 
-func (w *world) suffer(t *testing.T, f fault) {
+func (w *fixture) suffer(t *testing.T, f fault) {
 	harness.Eventually(t, within(), "nothing fires before", w.prom.quiet)
 	began := time.Now()
 	end := f.happen(t, w)
@@ -129,7 +128,7 @@ func (w *world) suffer(t *testing.T, f fault) {
 	end(t)
 	cleared := harness.Eventually(t, within(), "nothing fires after", w.prom.quiet)
 	w.settle(t)
-	t.Logf("nothing fires any more %v after the fault has ended", cleared)
+	t.Logf("nothing fires %v after the fault has ended", cleared)
 	during := fmt.Sprintf(`count by (alertname) (count_over_time(ALERTS{alertstate="firing"}[%ds]))`, int(time.Since(began).Seconds())+1)
 	samples, err := w.prom.query(t.Context(), during)
 	if err != nil {
@@ -145,10 +144,10 @@ func (w *world) suffer(t *testing.T, f fault) {
 	}
 }
 
-// What a template leaves when a label or value that it names is not there.
+// unfilled matches what a template leaves if a label or value that it names is missing.
 var unfilled = regexp.MustCompile(`<no value>|<error|%!|\{\{|/[ ,.]| {2,}`)
 
-// complaints are what is wrong with the text of an alert that fires.
+// complaints returns what is wrong with the text of a firing alert.
 func (a alert) complaints() []string {
 	var all []string
 	for name, text := range a.Annotations {

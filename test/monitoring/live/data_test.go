@@ -31,7 +31,7 @@ var emptyPanels = map[string]string{
 var targetLabels = []string{"namespace", "job", "instance", "le", "alertname", "alertstate", "severity", "generation"}
 
 // expressions returns the expressions of all rules and panels, by where they are.
-func (w *world) expressions(t *testing.T) map[string]string {
+func (w *fixture) expressions(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	rules, err := monitoring.LoadRules(filepath.Join(w.root, "deploy/monitoring/alerts.yaml"))
@@ -47,7 +47,7 @@ func (w *world) expressions(t *testing.T) map[string]string {
 	return all
 }
 
-func (w *world) queries(t *testing.T) []monitoring.Query {
+func (w *fixture) queries(t *testing.T) []monitoring.Query {
 	t.Helper()
 	dashboard, err := monitoring.LoadDashboard(filepath.Join(w.root, "deploy/monitoring/dashboard.json"))
 	if err != nil {
@@ -58,7 +58,7 @@ func (w *world) queries(t *testing.T) []monitoring.Query {
 }
 
 // requireMetrics requires that every selector of an expression matches scraped series.
-func (w *world) requireMetrics(t *testing.T) {
+func (w *fixture) requireMetrics(t *testing.T) {
 	expressions := w.expressions(t)
 	keys := slices.Sorted(maps.Keys(expressions))
 	var texts []string
@@ -94,7 +94,7 @@ func (w *world) requireMetrics(t *testing.T) {
 
 // labelsOf returns the labels of the metric that a selector reads, and what is wrong with the
 // selector.
-func (w *world) labelsOf(t *testing.T, s monitoring.Selector) (labels []string, complaint string) {
+func (w *fixture) labelsOf(t *testing.T, s monitoring.Selector) (labels []string, complaint string) {
 	t.Helper()
 	if s.Metric == prometheusOwn {
 		return nil, ""
@@ -129,7 +129,7 @@ func (w *world) labelsOf(t *testing.T, s monitoring.Selector) (labels []string, 
 }
 
 // requirePanels requires that every query of the dashboard returns numbers.
-func (w *world) requirePanels(t *testing.T) {
+func (w *fixture) requirePanels(t *testing.T) {
 	queries := w.queries(t)
 	for _, q := range queries {
 		if reason := emptyPanels[q.Panel.Title]; reason != "" {
@@ -154,7 +154,7 @@ func (w *world) requirePanels(t *testing.T) {
 }
 
 // numbers returns how many series of an answer have a number.
-func (w *world) numbers(ctx context.Context, expr string) (int, error) {
+func (w *fixture) numbers(ctx context.Context, expr string) (int, error) {
 	samples, err := w.prom.query(ctx, expr)
 	if err != nil {
 		return 0, err

@@ -23,7 +23,7 @@ import (
 
 // strippedSelectors makes the proxy between a member and the API server drop the parameter that
 // filters by range.
-func strippedSelectors(t *testing.T, w *world) func(*testing.T) {
+func strippedSelectors(t *testing.T, w *fixture) func(*testing.T) {
 	w.proxy.set(func(r *http.Request, _ <-chan struct{}) {
 		if query := r.URL.Query(); query.Has("shardSelector") {
 			query.Del("shardSelector")
@@ -37,7 +37,7 @@ func strippedSelectors(t *testing.T, w *world) func(*testing.T) {
 	}
 }
 
-func (w *world) restart(t *testing.T, name string) {
+func (w *fixture) restart(t *testing.T, name string) {
 	t.Helper()
 	w.stop(t, name)
 	w.start(t, name)
@@ -47,7 +47,7 @@ func (w *world) restart(t *testing.T, name string) {
 // heavyNamespaces at least doubles the number of objects, in three namespaces whose shards one
 // member holds. Fewer would not do: each shard has a minimum weight, which keeps members with few
 // objects even. No planner runs here; the runbook's steps end the fault.
-func heavyNamespaces(t *testing.T, w *world) func(*testing.T) {
+func heavyNamespaces(t *testing.T, w *fixture) func(*testing.T) {
 	var heavy []string
 	shards := map[string]bool{}
 	var holder string
@@ -103,7 +103,7 @@ func heavyNamespaces(t *testing.T, w *world) func(*testing.T) {
 
 // badCanary tries a version on two namespaces with constant work. What its member writes about Pods
 // and ReplicaSets there loses its content type on the way, so the API server refuses it.
-func badCanary(t *testing.T, w *world) func(*testing.T) {
+func badCanary(t *testing.T, w *fixture) func(*testing.T) {
 	const version = "v1.37.99"
 	w.command(t, nil, "flotilla", "canary", "start", "--namespaces=work-0,work-1", "--version="+version, "--wait=3m")
 	w.binaries[names[2]] = w.build(t, version)
@@ -132,7 +132,7 @@ func badCanary(t *testing.T, w *world) func(*testing.T) {
 }
 
 // build builds a member that reports the given version.
-func (w *world) build(t *testing.T, version string) string {
+func (w *fixture) build(t *testing.T, version string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), harness.Fleet)
 	flags := "-X k8s.io/component-base/version.gitVersion=" + version + " -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37"
@@ -144,13 +144,13 @@ func (w *world) build(t *testing.T, version string) string {
 	return binary
 }
 
-func away(t *testing.T, w *world) func(*testing.T) {
+func away(t *testing.T, w *fixture) func(*testing.T) {
 	w.stopAll(t)
 	return func(t *testing.T) { w.startAll(t) }
 }
 
 // junkPlan corrupts the plan and the last good one while no member runs that could put it back.
-func junkPlan(t *testing.T, w *world) func(*testing.T) {
+func junkPlan(t *testing.T, w *fixture) func(*testing.T) {
 	w.stopAll(t)
 	good := w.writePlan(t, "{junk")
 	for _, name := range names {
@@ -163,7 +163,7 @@ func junkPlan(t *testing.T, w *world) func(*testing.T) {
 }
 
 // writePlan replaces the plan, on a Lease without a last good one, and returns the old one.
-func (w *world) writePlan(t *testing.T, document string) (before string) {
+func (w *fixture) writePlan(t *testing.T, document string) (before string) {
 	t.Helper()
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		leases := w.client.CoordinationV1().Leases(metav1.NamespaceSystem)
@@ -185,7 +185,7 @@ func (w *world) writePlan(t *testing.T, document string) (before string) {
 
 // heldLeaderLock starts the fleet while another process holds the leader lock, as the stock leader
 // does.
-func heldLeaderLock(t *testing.T, w *world) func(*testing.T) {
+func heldLeaderLock(t *testing.T, w *fixture) func(*testing.T) {
 	w.stopAll(t)
 	stop := every(t, time.Second, func(ctx context.Context) { _ = w.hold(ctx, leaderLock, "stock") })
 	for _, name := range names {
@@ -202,7 +202,7 @@ func heldLeaderLock(t *testing.T, w *world) func(*testing.T) {
 
 // deadLeaderLock starts the fleet while the leader lock names a dead holder and is valid for ten
 // minutes.
-func deadLeaderLock(t *testing.T, w *world) func(*testing.T) {
+func deadLeaderLock(t *testing.T, w *fixture) func(*testing.T) {
 	w.stopAll(t)
 	if err := w.hold(t.Context(), leaderLock, "stock"); err != nil {
 		t.Fatal(err)

@@ -65,7 +65,7 @@ func every(t *testing.T, period time.Duration, f func(ctx context.Context)) (end
 
 // hold renews a Lease of kube-system for a holder, and creates it if needed. An empty holder
 // releases it.
-func (w *world) hold(ctx context.Context, lease, holder string) error {
+func (w *fixture) hold(ctx context.Context, lease, holder string) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		leases := w.client.CoordinationV1().Leases(metav1.NamespaceSystem)
 		l, err := leases.Get(ctx, lease, metav1.GetOptions{})
@@ -95,7 +95,7 @@ const ghost = "ghost_00000000-0000-0000-0000-000000000000"
 
 // stolenShard puts an unknown holder on a shard's Lease. Members would list that holder as ended
 // and take the shard back, but a policy refuses their writes.
-func stolenShard(t *testing.T, w *world) func(*testing.T) {
+func stolenShard(t *testing.T, w *fixture) func(*testing.T) {
 	const name = "flotilla-stolen-shard"
 	lease := w.leases(t, "flotilla-namespaces-")[0]
 	policy := &admissionv1.ValidatingAdmissionPolicy{
@@ -141,7 +141,7 @@ func stolenShard(t *testing.T, w *world) func(*testing.T) {
 
 // rivalFleet starts a second fleet under the same job. Its Leases are in another namespace, so that
 // neither fleet sees the other.
-func rivalFleet(t *testing.T, w *world) func(*testing.T) {
+func rivalFleet(t *testing.T, w *fixture) func(*testing.T) {
 	const name = "rival"
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{
@@ -173,7 +173,7 @@ func rivalFleet(t *testing.T, w *world) func(*testing.T) {
 }
 
 // unscraped hides a member from Prometheus.
-func unscraped(t *testing.T, w *world) func(*testing.T) {
+func unscraped(t *testing.T, w *fixture) func(*testing.T) {
 	target := w.prom.targets[names[1]]
 	delete(w.prom.targets, names[1])
 	w.prom.setTargets(t)
@@ -187,7 +187,7 @@ func onLeases(r *http.Request) bool { return strings.Contains(r.URL.Path, "/leas
 
 // slowRenewals makes each write of a Lease take nearly the request timeout, which is half the renew
 // deadline.
-func slowRenewals(_ *testing.T, w *world) func(*testing.T) {
+func slowRenewals(_ *testing.T, w *fixture) func(*testing.T) {
 	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
 		if onLeases(r) && r.Method == http.MethodPut {
 			keep(r, 4200*time.Millisecond, ended)
@@ -198,7 +198,7 @@ func slowRenewals(_ *testing.T, w *world) func(*testing.T) {
 
 // slowAcquisitions leaves three of four writes of a shard's Lease unanswered, while another member
 // leaves and comes back. Members repeat unanswered requests after half the renew deadline.
-func slowAcquisitions(t *testing.T, w *world) func(*testing.T) {
+func slowAcquisitions(t *testing.T, w *fixture) func(*testing.T) {
 	var writes atomic.Int64
 	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
 		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/leases/flotilla-namespaces-") && writes.Add(1)%4 != 0 {
@@ -218,7 +218,7 @@ func slowAcquisitions(t *testing.T, w *world) func(*testing.T) {
 
 // hangingLists kills a member. Another one, which takes over some of its shards, gets no answer
 // when it reads ConfigMaps.
-func hangingLists(t *testing.T, w *world) func(*testing.T) {
+func hangingLists(t *testing.T, w *fixture) func(*testing.T) {
 	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
 		if r.Method == http.MethodGet && r.URL.Path == "/api/v1/configmaps" {
 			keep(r, time.Hour, ended)
@@ -232,7 +232,7 @@ func hangingLists(t *testing.T, w *world) func(*testing.T) {
 	}
 }
 
-func (w *world) kill(t *testing.T, name string) {
+func (w *fixture) kill(t *testing.T, name string) {
 	t.Helper()
 	m := w.members[name]
 	delete(w.members, name)
@@ -242,7 +242,7 @@ func (w *world) kill(t *testing.T, name string) {
 // thefts takes shards from their holders in the middle of work: they have much to write, and each
 // write is slow. The thief is no member, so members list it as ended and take the shards back at
 // once.
-func thefts(t *testing.T, w *world) func(*testing.T) {
+func thefts(t *testing.T, w *fixture) func(*testing.T) {
 	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
 		if r.Method != http.MethodGet && !onLeases(r) {
 			keep(r, 300*time.Millisecond, ended)
@@ -271,7 +271,7 @@ func thefts(t *testing.T, w *world) func(*testing.T) {
 }
 
 // crashes kills a member five times.
-func crashes(t *testing.T, w *world) func(*testing.T) {
+func crashes(t *testing.T, w *fixture) func(*testing.T) {
 	const instance = `instance="flotilla-0"`
 	for range 5 {
 		samples, err := w.prom.query(t.Context(), `process_start_time_seconds{`+instance+`}`)

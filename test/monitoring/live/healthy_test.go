@@ -20,7 +20,7 @@ var healthy = flag.Duration("healthy", 90*time.Second, "how long TestHealthy mus
 // TestHealthy restarts all members one after the other and changes the plan, and checks that no
 // alert fires. Then it compares rules and dashboard with what Prometheus has scraped.
 func TestHealthy(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.startAll(t)
 	w.work(t, 6)
 	w.startPrometheus(t)
@@ -62,7 +62,7 @@ func TestHealthy(t *testing.T) {
 	w.stopAll(t)
 }
 
-func (w *world) plan(t *testing.T) map[string]any {
+func (w *fixture) plan(t *testing.T) map[string]any {
 	t.Helper()
 	var plan map[string]any
 	if err := json.Unmarshal(w.command(t, nil, "flotilla", "plan", "show", "-o", "document"), &plan); err != nil {
@@ -72,12 +72,12 @@ func (w *world) plan(t *testing.T) map[string]any {
 }
 
 // isolate gives a namespace a shard of its own.
-func (w *world) isolate(t *testing.T, namespace string) {
+func (w *fixture) isolate(t *testing.T, namespace string) {
 	t.Helper()
 	w.applyIsolated(t, namespace, "--wait=3m")
 }
 
-func (w *world) applyIsolated(t *testing.T, namespace string, flags ...string) {
+func (w *fixture) applyIsolated(t *testing.T, namespace string, flags ...string) {
 	t.Helper()
 	if _, err := w.client.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{}); err != nil {
 		t.Fatal(err)

@@ -48,7 +48,7 @@ type prometheus struct {
 // startPrometheus starts a Prometheus that scrapes the members, as the ServiceMonitor says, and the
 // API server. It scrapes factor times as often and evaluates the shipped rules factor times as
 // fast.
-func (w *world) startPrometheus(t *testing.T) {
+func (w *fixture) startPrometheus(t *testing.T) {
 	t.Helper()
 	p := &prometheus{dir: t.TempDir(), targets: map[string]string{}}
 	token, monitor := w.install(t)

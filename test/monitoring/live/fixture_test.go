@@ -37,8 +37,8 @@ const (
 // names are the members. The last one goes through the proxy.
 var names = []string{"flotilla-0", "flotilla-1", "flotilla-2"}
 
-// world is a control plane with a fleet, and a Prometheus that scrapes it.
-type world struct {
+// fixture is a control plane with a fleet, and a Prometheus that scrapes it.
+type fixture struct {
 	root    string
 	plane   *controlplane.ControlPlane
 	client  kubernetes.Interface
@@ -52,7 +52,7 @@ type world struct {
 	prom     *prometheus
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	root, err := monitoring.Root()
 	if err != nil {
@@ -64,7 +64,7 @@ func newWorld(t *testing.T) *world {
 		}
 	}
 	plane := harness.StartPlane(t, controlplane.Options{Nodes: 2, Scheduler: true, ShardedListAndWatch: true, KeepDir: os.Getenv("FLOTILLA_KEEP") != ""})
-	w := &world{root: root, plane: plane, client: harness.Client(t, plane), members: map[string]*harness.Manager{}, ports: map[string]int{}, binaries: map[string]string{}}
+	w := &fixture{root: root, plane: plane, client: harness.Client(t, plane), members: map[string]*harness.Manager{}, ports: map[string]int{}, binaries: map[string]string{}}
 	w.proxy = startProxy(t, plane)
 	t.Cleanup(func() {
 		for _, m := range w.started {
@@ -78,7 +78,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // port returns the port of a member's name, whichever process uses it.
-func (w *world) port(t *testing.T, name string) int {
+func (w *fixture) port(t *testing.T, name string) int {
 	t.Helper()
 	if w.ports[name] == 0 {
 		port, err := controlplane.FreePort()
@@ -91,7 +91,7 @@ func (w *world) port(t *testing.T, name string) int {
 }
 
 // start starts a member with the default timings of Leases. The plan stays as it is.
-func (w *world) start(t *testing.T, name string, flags ...string) {
+func (w *fixture) start(t *testing.T, name string, flags ...string) {
 	t.Helper()
 	spec := harness.Member(name,
 		// Scrapes must not depend on the API server, which authenticates the reader.
@@ -108,7 +108,7 @@ func (w *world) start(t *testing.T, name string, flags ...string) {
 	w.members[name], w.started = m, append(w.started, m)
 }
 
-func (w *world) startAll(t *testing.T, flags ...string) {
+func (w *fixture) startAll(t *testing.T, flags ...string) {
 	t.Helper()
 	for _, name := range names {
 		w.start(t, name, flags...)
@@ -117,7 +117,7 @@ func (w *world) startAll(t *testing.T, flags ...string) {
 }
 
 // settle waits until every member runs what it should.
-func (w *world) settle(t *testing.T) {
+func (w *fixture) settle(t *testing.T) {
 	t.Helper()
 	harness.Eventually(t, harness.Patience, "all members run what they should", func(ctx context.Context) error {
 		for _, m := range w.members {
@@ -130,14 +130,14 @@ func (w *world) settle(t *testing.T) {
 }
 
 // stop ends a member in good order.
-func (w *world) stop(t *testing.T, name string) {
+func (w *fixture) stop(t *testing.T, name string) {
 	t.Helper()
 	m := w.members[name]
 	delete(w.members, name)
 	m.MustStop(t)
 }
 
-func (w *world) stopAll(t *testing.T) {
+func (w *fixture) stopAll(t *testing.T) {
 	t.Helper()
 	for _, m := range w.members {
 		// All at once: otherwise the first one's shards would move to the second.
@@ -151,7 +151,7 @@ func (w *world) stopAll(t *testing.T) {
 }
 
 // command runs a binary of bin/ as an administrator and returns its output.
-func (w *world) command(t *testing.T, stdin []byte, name string, args ...string) []byte {
+func (w *fixture) command(t *testing.T, stdin []byte, name string, args ...string) []byte {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), filepath.Join(w.root, "bin", name), args...)
 	c.Env = append(os.Environ(), "KUBECONFIG="+w.plane.AdminKubeconfig())
@@ -165,7 +165,7 @@ func (w *world) command(t *testing.T, stdin []byte, name string, args ...string)
 
 // install applies deploy/monitoring and returns the reader's token and the ServiceMonitor. It
 // leaves out objects that only clusters with the Prometheus operator know.
-func (w *world) install(t *testing.T) (token string, monitor serviceMonitor) {
+func (w *fixture) install(t *testing.T) (token string, monitor serviceMonitor) {
 	t.Helper()
 	var known [][]byte
 	for _, document := range bytes.Split(w.command(t, nil, "kubectl", "kustomize", filepath.Join(w.root, "deploy/monitoring")), []byte("\n---\n")) {
@@ -197,7 +197,7 @@ func (w *world) install(t *testing.T) (token string, monitor serviceMonitor) {
 }
 
 // work creates namespaces with a Deployment each, so that controllers have something to do.
-func (w *world) work(t *testing.T, n int) {
+func (w *fixture) work(t *testing.T, n int) {
 	t.Helper()
 	for i := range n {
 		namespace := fmt.Sprintf("work-%d", i)
@@ -219,7 +219,7 @@ func (w *world) work(t *testing.T, n int) {
 }
 
 // leases returns the Leases of shards whose names begin with a prefix, sorted.
-func (w *world) leases(t *testing.T, prefix string) []string {
+func (w *fixture) leases(t *testing.T, prefix string) []string {
 	t.Helper()
 	list, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
