@@ -263,7 +263,7 @@ func (f *Factory) namespacesIn(all *view, example runtime.Object, follows func(*
 func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object, follows func(*shared)) *Informer {
 	from := following{
 		pool: f.pool, keys: append(key.supersets(), key), read: f.reads(key, read, example, f.keepsObject, nil), past: f.past,
-		follows: follows,
+		follows: follows, within: f.visits(key),
 		// The server that was probed filters, but another one may answer.
 		outside: &f.pool.discarded,
 	}
@@ -277,6 +277,14 @@ func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object, fol
 		strict:    key.strict,
 		held:      true,
 	})
+}
+
+// visits returns the range whose whole objects may be found in an informer of slim copies.
+func (f *Factory) visits(key sharedKey) shard.Range {
+	if f.pool.config.Slim[key.resource] == nil || key != (sharedKey{resource: key.resource}) {
+		return shard.Everything()
+	}
+	return f.within
 }
 
 // reads reads the range by itself if the API server filters. If it does not, or if the process

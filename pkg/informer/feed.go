@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // gatherPatience is how long a reading waits for more ranges before it lists. Ranges that a member
@@ -42,6 +44,11 @@ type feed struct {
 	// mu makes each event of a reading one step for all of its ranges, and guards changes of the
 	// ranges. It is taken before the mutexes of their informers.
 	mu sync.Mutex
+	// whole are the ranges whose objects the informer of slim copies holds whole, as Expect has
+	// asked before its list, and guests are those among them that follow it. Whole objects are
+	// never exchanged for slim copies in a range that has a guest.
+	whole  []shard.Range
+	guests map[*guest]struct{}
 	// readings are the readings that have ranges, the oldest first. Only the first one takes ranges
 	// over, so no range goes over twice.
 	readings []*reading
@@ -93,7 +100,7 @@ func (p *Pool) enter(key sharedKey, read reader, example runtime.Object) *feed {
 	defer p.mu.Unlock()
 	f, ok := p.feeds[key]
 	if !ok {
-		f = &feed{pool: p, key: key, read: read, example: example, filters: make(chan struct{})}
+		f = &feed{pool: p, key: key, read: read, example: example, filters: make(chan struct{}), guests: map[*guest]struct{}{}}
 		p.feeds[key] = f
 	}
 	f.users++
@@ -163,6 +170,9 @@ func (f *feed) quit(p *portion) (lost bool) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if p.slim != nil {
+		f.dismissAllLocked()
+	}
 	delete(p.reading.portions, p)
 	if len(p.reading.portions) == 0 {
 		f.endLocked(p.reading)
@@ -208,6 +218,8 @@ type reading struct {
 	// began says that it has begun to read. listing says that a list is in progress, which has
 	// nothing for ranges that come later.
 	began, listing bool
+	// whole are the ranges that the latest list keeps whole among slim copies.
+	whole []shard.Range
 	// lost says that it was about to list when the server was found to filter.
 	lost bool
 	// asking says that it is asking in the background whether the server filters.
@@ -320,7 +332,7 @@ func (r *reading) begin(ctx context.Context, list bool) (take taking, discarded 
 	if !list {
 		return nil, nil, nil
 	}
-	r.began, r.listing = true, true
+	r.began, r.listing, r.whole = true, true, f.wantedLocked()
 	return r.takesLocked(), r.discardedLocked(), nil
 }
 
@@ -360,12 +372,16 @@ func (r *reading) takesLocked() taking {
 			parts = append(parts, p.into.keeps)
 		}
 	}
+	whole := r.whole
 	return func(obj any) (any, bool) {
 		if slices.ContainsFunc(parts, func(keeps func(any) bool) bool { return keeps(obj) }) {
 			return obj, true
 		}
-		if slim == nil {
+		switch {
+		case slim == nil:
 			return nil, false
+		case inAny(whole, obj):
+			return obj, true
 		}
 		return slim(obj), true
 	}
@@ -449,12 +465,10 @@ func (r *reading) Replace(list []any, version string) error {
 		kept = append(kept, obj)
 	}
 	err := r.passLocked(version, func(p *portion) error {
-		if p.slim != nil {
-			for n, obj := range kept { // the last one to be given it
-				kept[n] = r.feed.formLocked(p, obj)
-			}
+		if p.slim == nil {
+			return p.into.Replace(kept, version)
 		}
-		return p.into.Replace(kept, version)
+		return r.replaceSlimLocked(p, kept, version)
 	})
 	if err != nil {
 		return err // and it is listed again
@@ -469,6 +483,27 @@ func (r *reading) Replace(list []any, version string) error {
 	}
 	r.feed.mergeLocked()
 	return nil
+}
+
+// replaceSlimLocked replaces the content of a portion with slim copies. It is the last one to be
+// given the list, and changes that.
+func (r *reading) replaceSlimLocked(p *portion, list []any, version string) error {
+	f := r.feed
+	before, wanted := f.whole, f.wantedLocked()
+	f.whole = intersection(r.whole, wanted)
+	for n, obj := range list {
+		list[n] = f.formLocked(p, obj)
+	}
+	for g := range f.guests {
+		if !slices.Contains(f.whole, g.within) {
+			f.dismissLocked(g)
+		}
+	}
+	err := p.into.Replace(list, version)
+	if err != nil {
+		f.whole = intersection(f.whole, before)
+	}
+	return err
 }
 
 // Bookmark implements cache.ReflectorBookmarkStore.

@@ -57,6 +57,7 @@ func TestFollowersModel(t *testing.T) {
 				total.carried += run.carried
 				total.whole += run.whole
 				total.midstream += run.midstream
+				total.visited += run.visited
 				streamed += run.history.streamed
 				changed += run.history.changed
 				total.refreshed += run.refreshed
@@ -70,12 +71,13 @@ func TestFollowersModel(t *testing.T) {
 	}
 	t.Logf("%d runs: %d times a range was seen to follow, %d times to read with others, %d notifications, %d slim copies and %d whole objects beside them in the end",
 		runs, total.attached, total.together, total.notified, total.carried, total.whole)
+	t.Logf("%d times a range was seen to follow the informer of slim copies", total.visited)
 	t.Logf("%d lists in the form of watches, with %d changes in them; %d ranges began in the middle of one that others read",
 		streamed, changed, total.midstream)
 	t.Logf("%d caches were found to be of the present when they were asked; %d short watches ended with a bookmark, %d of them behind",
 		total.refreshed, bookmarks, behind)
 	if *followSeed == 0 && (total.refreshed < runs || bookmarks < runs/3 || behind < runs/10 ||
-		total.attached < runs || total.together < runs ||
+		total.attached < runs || total.together < runs || total.visited < runs ||
 		total.notified < runs || total.parted < runs/10 || total.carried < runs || total.whole < runs || streamed < runs || changed < runs || total.midstream < runs/2) {
 		t.Errorf("hardly anything was followed, read together, streamed, or refreshed")
 	}
@@ -96,6 +98,8 @@ type modelRun struct {
 	// attached counts how often a look found a follower, together how often it found a range that
 	// read with others. notified counts calls of handlers.
 	attached, together, notified int
+	// visited counts how often a look found a range that followed the informer of slim copies.
+	visited int
 	// parted counts how often ranges continued after the informer of everything had gone.
 	parted int
 	// carried counts slim copies, and whole counts objects that a range and the informer of slim
@@ -205,7 +209,7 @@ func (run *modelRun) roll(n int) int {
 
 func (run *modelRun) step() {
 	h := run.history
-	switch run.roll(28) {
+	switch run.roll(30) {
 	case 0:
 		run.toggleWhole()
 	case 1, 12:
@@ -239,6 +243,8 @@ func (run *modelRun) step() {
 		run.joinMidstream()
 	case 16, 17:
 		run.refresh()
+	case 18, 19:
+		run.expect()
 	default:
 		for range 1 + run.roll(4) {
 			h.write()
@@ -303,6 +309,36 @@ func (run *modelRun) refresh() {
 			}
 		}()
 	}
+}
+
+// expect has the process expect some of the ranges, sometimes just before the informer of slim copies
+// lists.
+func (run *modelRun) expect() {
+	var expected []shard.Range
+	for _, r := range run.ranges {
+		if run.roll(3) > 0 {
+			expected = append(expected, r)
+		}
+	}
+	run.pool.Expect(expected)
+	if run.slim == nil && run.roll(2) == 0 {
+		run.toggleSlim()
+	} else if run.slim != nil && run.roll(3) == 0 {
+		run.history.disturb(true)
+	}
+}
+
+// guests returns how many ranges follow the informer of slim copies.
+func (run *modelRun) guests() int {
+	run.pool.mu.Lock()
+	f := run.pool.feeds[sharedKey{resource: configMaps}]
+	run.pool.mu.Unlock()
+	if f == nil {
+		return 0
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.guests)
 }
 
 func (run *modelRun) toggleWhole() {
@@ -399,6 +435,7 @@ func (run *modelRun) look() {
 		run.checkSlim()
 	}
 	run.attached += run.pool.Followed()[configMaps]
+	run.visited += run.guests()
 	for _, n := range run.pool.sharing() {
 		if n > 1 {
 			run.together += n
@@ -498,6 +535,9 @@ func (run *modelRun) checkSlim() {
 			continue // A range that is ahead may have dropped it already.
 		}
 		held := false
+		if expected := run.pool.expected.Load(); expected != nil {
+			held = inAny(*expected, obj)
+		}
 		for _, s := range run.subjects {
 			theirs, _, _ := s.informer.GetStore().Get(obj)
 			held = held || theirs == obj
@@ -583,6 +623,7 @@ func (s *subject) look() {
 		s.t.Fatal(err)
 	}
 	got := s.content()
+	s.checkWhole()
 	if want := s.truth(version); !maps.Equal(got, want) {
 		s.t.Errorf("at version %d a range holds %v, want %v", version, got, want)
 	}
@@ -598,6 +639,15 @@ func (s *subject) look() {
 	}
 	if !s.started && s.calls > 0 {
 		s.t.Error("a handler was told something before the start")
+	}
+}
+
+// checkWhole checks that a range holds no slim copies.
+func (s *subject) checkWhole() {
+	for key, obj := range s.holding() {
+		if s != s.run.slim && len(obj.Data) == 0 {
+			s.t.Errorf("a range holds a slim copy of %s", key)
+		}
 	}
 }
 
@@ -646,6 +696,9 @@ func (s *subject) note(obj any) (key string, version int) {
 	}
 	if !s.holds(obj) {
 		s.t.Errorf("%s is outside the range", name(obj))
+	}
+	if s != s.run.slim && len(c.Data) == 0 {
+		s.t.Errorf("the handler of a range receives a slim copy of %s", name(obj))
 	}
 	s.calls++
 	key = c.Namespace + "/" + c.Name

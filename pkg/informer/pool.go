@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // PoolConfig says what a Pool reads with, and how.
@@ -67,6 +69,8 @@ type Pool struct {
 	// and nobody in the process needed them.
 	discarded atomic.Int64
 	moments   atomic.Int64
+	// expected are the ranges of Expect; nil for none.
+	expected atomic.Pointer[[]shard.Range]
 	// unseen counts updates that no cache had seen within the time given to See.
 	unseen atomic.Int64
 

@@ -197,7 +197,7 @@ func (f *feed) reconsider() {
 }
 
 // formLocked returns an object that was read as a portion stores it: the same object if a range has
-// stored it, and a slim copy otherwise.
+// stored it, or is expected, and a slim copy otherwise.
 func (f *feed) formLocked(p *portion, obj any) any {
 	if p.slim == nil {
 		return obj
@@ -209,6 +209,9 @@ func (f *feed) formLocked(p *portion, obj any) any {
 		if stored, exists, err := r.into.i.indexer.Get(obj); err == nil && exists && sameVersion(stored, obj) {
 			return stored
 		}
+	}
+	if inAny(f.whole, obj) {
+		return obj
 	}
 	return p.slim(obj)
 }

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 const (
@@ -51,8 +53,10 @@ type following struct {
 	// lead is the informer to follow if it is known; it is held for as long as this one runs, and
 	// read is nil.
 	lead *shared
-	read source
-	past past
+	// within is the range that an informer of slim copies may hold whole; Everything for none.
+	within shard.Range
+	read   source
+	past   past
 	// follows receives the informer that is followed, and nil when there is none any more; nil to
 	// call nothing.
 	follows func(*shared)
@@ -90,7 +94,10 @@ func (f following) source() source {
 // run fills the informer until ctx ends.
 func (f *follower) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		if lead := f.awaitLead(ctx); lead != nil && f.attach(ctx, lead) && f.stay(ctx, lead) {
+		if f.visit(ctx) {
+			continue
+		}
+		if lead := f.awaitLead(ctx); lead != nil && f.attach(ctx, lead) && f.stay(ctx, lead, nil, func() { lead.unfollow(f.passed) }) {
 			continue
 		}
 		if f.read != nil {
@@ -104,12 +111,20 @@ func (f *follower) run(ctx context.Context) {
 // awaitLead returns the synced informer to follow, or nil if it is better to read.
 func (f *follower) awaitLead(ctx context.Context) *shared {
 	lead := f.findLead()
-	if lead == nil || lead.HasSynced() {
-		return lead
+	if lead == nil || !f.await(ctx, lead) {
+		return nil
+	}
+	return lead
+}
+
+// await returns true once lead has synced, and false if it is better to read.
+func (f *follower) await(ctx context.Context, lead *shared) bool {
+	if lead.HasSynced() {
+		return true
 	}
 	if f.read != nil {
 		if f.has() {
-			return nil // what it has would grow old meanwhile
+			return false // what it has would grow old meanwhile
 		}
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, f.patient)
@@ -117,11 +132,30 @@ func (f *follower) awaitLead(ctx context.Context) *shared {
 	}
 	select {
 	case <-lead.HasSyncedChecker().Done():
-		return lead
+		return true
 	case <-lead.deserted:
 	case <-ctx.Done():
 	}
-	return nil
+	return false
+}
+
+// visit fills the informer from one of slim copies that holds its range whole, and follows that for
+// as long as it does. It returns false if there is none, or the informer has been filled already:
+// then it continues from its version.
+func (f *follower) visit(ctx context.Context) bool {
+	if f.within.IsEverything() || f.has() {
+		return false
+	}
+	host, from := f.pool.host(f.keys[len(f.keys)-1], f.within)
+	if host == nil || !f.await(ctx, host) {
+		return false
+	}
+	g := &guest{within: f.within, into: f.passed, host: host, left: make(chan struct{})}
+	if !from.admit(g) {
+		return false
+	}
+	f.reads.lost = false
+	return f.stay(ctx, host, g.left, func() { from.dismiss(g) })
 }
 
 func (f *follower) findLead() *shared {
@@ -155,10 +189,10 @@ func (f *follower) attach(ctx context.Context, lead *shared) bool {
 	return true
 }
 
-// stay follows lead until ctx ends or nobody else uses lead any more. It returns false if lead has
-// not been shown to be current.
-func (f *follower) stay(ctx context.Context, lead *shared) bool {
-	defer lead.unfollow(f.passed)
+// stay follows lead until ctx ends, nobody else uses lead any more, or left is closed, and ends with
+// leave. It returns false if lead has not been shown to be current.
+func (f *follower) stay(ctx context.Context, lead *shared, left <-chan struct{}, leave func()) bool {
+	defer leave()
 	f.pool.count(lead.key.resource, 1)
 	defer f.pool.count(lead.key.resource, -1)
 	if f.follows != nil {
@@ -170,6 +204,7 @@ func (f *follower) stay(ctx context.Context, lead *shared) bool {
 	}
 	select {
 	case <-lead.deserted:
+	case <-left:
 	case <-ctx.Done():
 	}
 	return true

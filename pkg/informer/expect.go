@@ -1,0 +1,160 @@
+package informer
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// Expect says which ranges the process holds or is about to hold. When an informer of slim copies
+// lists a resource, it keeps the objects of these ranges whole. A range's informer of whole objects
+// that begins later then follows it, and the process does not read those objects twice. What is
+// expected only after that list is read by the range itself. Objects of a range that is no longer
+// expected, and that nobody holds, become slim copies. Ranges are compared as they are: a part of
+// an expected range is not expected.
+//
+// It may be called concurrently with everything else, and does not block.
+func (p *Pool) Expect(ranges []shard.Range) {
+	ranges = slices.Clone(ranges)
+	p.expected.Store(&ranges)
+	p.mu.Lock()
+	feeds := make([]*feed, 0, len(p.feeds))
+	for _, f := range p.feeds {
+		feeds = append(feeds, f)
+	}
+	p.mu.Unlock()
+	for _, f := range feeds {
+		f.mu.Lock()
+		f.slimLocked()
+		f.mu.Unlock()
+	}
+}
+
+// guest is a range that follows an informer of slim copies, which holds the range's objects whole.
+type guest struct {
+	within shard.Range
+	into   *sink
+	host   *shared
+	// left is closed once the range does not follow any more.
+	left chan struct{}
+}
+
+// host returns the informer of slim copies that holds the range whole, or will after the list in
+// progress, and the feed that fills it; nil if there is none.
+func (p *Pool) host(key sharedKey, within shard.Range) (*shared, *feed) {
+	p.mu.Lock()
+	s, f := p.shared[sharedKey{resource: key.resource, slim: true}], p.feeds[key]
+	running := s != nil && s.running
+	p.mu.Unlock()
+	if !running || f == nil {
+		return nil, nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if slices.Contains(f.whole, within) {
+		return s, f
+	}
+	for _, r := range f.readings {
+		if r.listing && r.carriesLocked() && slices.Contains(r.whole, within) && !s.HasSynced() {
+			return s, f
+		}
+	}
+	return nil, nil
+}
+
+// admit makes g follow its host. It returns false if the host does not hold the range whole, or
+// cannot be followed.
+func (f *feed) admit(g *guest) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !slices.Contains(f.whole, g.within) || !g.host.follow(g.into) {
+		return false
+	}
+	f.guests[g] = struct{}{}
+	return true
+}
+
+// dismiss ends what admit began. It may be called more than once.
+func (f *feed) dismiss(g *guest) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dismissLocked(g)
+	f.slimLocked()
+}
+
+func (f *feed) dismissLocked(g *guest) {
+	if _, here := f.guests[g]; !here {
+		return
+	}
+	g.host.unfollow(g.into)
+	delete(f.guests, g)
+	close(g.left)
+}
+
+// dismissAllLocked is for when what fills the host changes: it may hold slim copies of everything
+// after that.
+func (f *feed) dismissAllLocked() {
+	for g := range f.guests {
+		f.dismissLocked(g)
+	}
+	f.whole = nil
+}
+
+// wantedLocked returns the ranges whose objects are worth keeping whole.
+func (f *feed) wantedLocked() []shard.Range {
+	var wanted []shard.Range
+	if expected := f.pool.expected.Load(); expected != nil {
+		wanted = slices.Clone(*expected)
+	}
+	for g := range f.guests {
+		if !slices.Contains(wanted, g.within) {
+			wanted = append(wanted, g.within)
+		}
+	}
+	return slices.DeleteFunc(wanted, shard.Range.IsEverything)
+}
+
+// slimLocked makes slim copies of the objects of ranges that are not wanted whole any more.
+func (f *feed) slimLocked() {
+	before := f.whole
+	f.whole = intersection(before, f.wantedLocked())
+	if len(f.whole) == len(before) {
+		return
+	}
+	for p := range f.portionsLocked(true) {
+		for _, obj := range p.into.i.indexer.List() {
+			if inAny(before, obj) && !inAny(f.whole, obj) {
+				if err := p.into.exchange(f.formLocked(p, obj)); err != nil {
+					utilruntime.HandleError(err)
+				}
+			}
+		}
+	}
+}
+
+// inAny reports whether an object is in one of the ranges.
+func inAny(ranges []shard.Range, obj any) bool {
+	if len(ranges) == 0 {
+		return false
+	}
+	namespace := namespaceOf(obj)
+	return slices.ContainsFunc(ranges, func(r shard.Range) bool { return r.ContainsNamespace(namespace) })
+}
+
+func intersection(a, b []shard.Range) []shard.Range {
+	return slices.DeleteFunc(slices.Clone(a), func(r shard.Range) bool { return !slices.Contains(b, r) })
+}
+
+func namespaceOf(obj any) string {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = tombstone.Obj
+	}
+	if accessor, err := meta.Accessor(obj); err == nil {
+		return accessor.GetNamespace()
+	}
+	return ""
+}
