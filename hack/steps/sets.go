@@ -84,7 +84,7 @@ func test() []step {
 func testAll() []step {
 	return []step{
 		formatStep, modulesStep, vetStep,
-		kubeadmStep, alertsStep, lintStep,
+		alertsStep, lintStep,
 		{
 			name: "unit-shuffled", what: "tests that need only Go, in random order", long: "4 minutes", computes: true,
 			commands: []command{goTest(append([]string{"-shuffle=on", "-timeout=30m"}, unit...)...)},
@@ -97,9 +97,9 @@ func testAll() []step {
 			name: "sim", what: "20,000 fleets in virtual time under seeded faults", long: "20 minutes", computes: true,
 			commands: []command{goTest("-count=1", "-timeout=90m", "./test/sim", "-run=TestSim$", "-seeds=20000")},
 		},
-		plantedStep, e2eAllStep, integrationStep, monitoringStep, minorStep, canaryStep, handbookStep, deployStep, examplesStep, cloudStep,
+		plantedStep, e2eAllStep, integrationStep, minorStep, canaryStep, handbookStep, deployStep, examplesStep, cloudStep,
 		pageStep, chartStep, releaseStep, demoStep,
-		garbageStep, plantedLiveStep, boundsStep, conformanceShortStep, chaosAllStep,
+		garbageStep, plantedLiveStep, boundsStep, monitoringStep, conformanceShortStep, chaosAllStep, kubeadmStep,
 		{
 			name: "bench-short", what: "one round of tiny sizes: every figure must be there", long: "2 minutes", tools: plane, member: true,
 			commands: []command{
@@ -205,7 +205,7 @@ var (
 		commands: []command{run("make", "--no-print-directory", "release", "N=0", "PLATFORMS=linux/amd64", "ARGS=-twice -out=_output/release-test")},
 	}
 	monitoringStep = step{
-		name: "monitoring", what: "alerts, runbooks and dashboard, by promtool and on a fleet that Prometheus scrapes", long: "4 minutes", tools: prometheusTools, member: true, waits: true,
+		name: "monitoring", what: "alerts, runbooks and dashboard, by promtool and on a fleet that Prometheus scrapes", long: "4 minutes", tools: prometheusTools, member: true,
 		commands: []command{fresh("-timeout=20m", "./test/monitoring/...")},
 	}
 	alertsStep = step{
@@ -215,7 +215,7 @@ var (
 
 	kubeadmStep = step{
 		name: "kubeadm", what: "a real kubeadm cluster of four nodes: the fleet in by docs/install.md, through upgrades and the loss of a node, and out again, and a hosted cluster (ARGS=\"-stages static\" for some)",
-		long: "35 minutes; the nodes' programs take 8 minutes to build", needs: []need{needNodes}, tools: append(slices.Clone(nodeTools), plane...), member: true, waits: true,
+		long: "35 minutes; the nodes' programs take 8 minutes to build", needs: []need{needNodes}, tools: append(slices.Clone(nodeTools), plane...), member: true,
 		commands: []command{run("hack/node-packages.sh"), earlier, run("make", "--no-print-directory", "bin/planted/flotilla"), goRun("./test/kubeadm")},
 	}
 

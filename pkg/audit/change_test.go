@@ -195,7 +195,7 @@ func TestChange(t *testing.T) {
 		"successor began before the release, no version": {func(s map[string]line) {
 			s["10b"] = wrote(b, mine, 1, 0, 8.5)
 		}, []audit.Kind{audit.OverlappingShards}},
-		"successor began elsewhere": {func(s map[string]line) { // It may not run at all.
+		"successor began elsewhere": {func(s map[string]line) { // Perhaps it never runs.
 			s["10b"] = by("expand-controller", request("update", agent(b, mine, 1), "", "persistentvolumes", "", "pv", 8.5))
 		}, []audit.Kind{audit.WrongController, audit.OverlappingShards}},
 		"successor wrote last before the release": {func(s map[string]line) {

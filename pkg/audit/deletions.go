@@ -62,7 +62,7 @@ func (b *bench) judgeDeletions() {
 func (b *bench) reason(d deletion, p *pod, o *owner, uid string, i int) string {
 	from := moment{received: d.at.received.Add(-lag), answered: d.at.received.Add(-lag)}
 	switch {
-	case endedMaybeBefore(p.ended, d.at), d.state.finished():
+	case slices.ContainsFunc(p.ended, func(e ending) bool { return e.maybeKnown(d.at) }), d.state.finished():
 		return "it had ended"
 	case d.state.claims:
 		return "its devices may have been tainted"

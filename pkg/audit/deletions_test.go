@@ -18,6 +18,7 @@ func TestDeletions(t *testing.T) {
 	}
 	node := object("Node", "", machine)
 	tainted := node.set("spec", "taints", []any{map[string]any{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}})
+	now := pod("p0").set("metadata", "deletionGracePeriodSeconds", 0)
 	stray := object("Pod", low, "stray")
 	namespace := object("Namespace", low, low).set("metadata", "namespace", "")
 	tests := map[string]sceneCase{
@@ -31,8 +32,18 @@ func TestDeletions(t *testing.T) {
 		"nobody's":              {lines: []line{does("create", user, "", "pods", stray, 100, 100), remove(stray, 105, 105)}},
 		"of an owner not known": {lines: []line{does("create", user, "", "pods", stray.of("apps/v1", object("ReplicaSet", low, "x")), 100, 100), remove(stray, 105, 105)}},
 
-		"it had finished":     {lines: []line{remove(pod("p0").set("status", "phase", "Failed"), 105, 105)}, judged: 1},
-		"it terminated":       {lines: []line{does("delete", user, "", "pods", pod("p0"), 104, 104), wanted}, judged: 1},
+		"it had finished": {lines: []line{remove(pod("p0").set("status", "phase", "Failed"), 105, 105)}, judged: 1},
+		"it terminated":   {lines: []line{does("delete", user, "", "pods", pod("p0"), 104, 104), wanted}, judged: 1},
+		// The node's agent removes what is being deleted, perhaps before the deletion is answered.
+		"it is removed once asked for": {
+			lines: []line{remove(pod("p0"), 105, 105.01).arrived(105), does("delete", user, "", "pods", now, 106, 105.02).arrived(105.005)}, want: guilty, judged: 1,
+		},
+		"it was being deleted": {
+			lines: []line{remove(pod("p0"), 105, 105.01).arrived(105), does("delete", user, "", "pods", now, 106, 105.02).arrived(104.99)}, judged: 1,
+		},
+		"two delete it at once": {
+			lines: []line{remove(now, 105, 105.01).arrived(105), remove(now, 106, 105.02).arrived(105.005)}, want: guilty, judged: 1,
+		},
 		"it was evicted":      {lines: []line{does("create", user, "", "pods/eviction", pod("p0"), 0, 104), wanted}, judged: 1},
 		"another was evicted": {lines: []line{does("create", user, "", "pods/eviction", pod("p1"), 0, 104), wanted}, want: guilty, judged: 1},
 		"it has devices":      {lines: []line{remove(pod("p0").set("spec", "resourceClaims", []any{map[string]any{"name": "gpu"}}), 105, 105)}, judged: 1},

@@ -15,6 +15,7 @@ func TestDuplicates(t *testing.T) {
 		return does("update", user, "apps", "replicasets", set.set("spec", "replicas", replicas).is(generation, seen), version, float64(version))
 	}
 	guilty := []audit.Kind{audit.DuplicatePod}
+	now := pod("p0").set("metadata", "deletionGracePeriodSeconds", 0)
 	scale := object("Scale", low, "web").set("metadata", "uid", "ReplicaSet-web")
 	statefulSet := object("StatefulSet", low, "db").set("spec", "replicas", 2).is(1, 1)
 	member := func(name string, version int) line {
@@ -44,10 +45,12 @@ func TestDuplicates(t *testing.T) {
 		"one is deleted next": {lines: []line{more("p3", 101), does("delete", user, "", "pods", pod("p0"), 102, 102)}, want: guilty, judged: 4},
 		// The server first marks the pod as being deleted, and answers with the version at which it
 		// has gone. The controller may replace it in between.
-		"one is being deleted":             {lines: []line{more("p3", 101), does("delete", user, "", "pods", pod("p0"), 102, 101.01).arrived(100.99)}, judged: 4},
-		"one is being deleted, much later": {lines: []line{more("p3", 101), does("delete", user, "", "pods", pod("p0"), 102, 101.01).arrived(101.001)}, want: guilty, judged: 4},
-		"one was evicted":                  {lines: []line{does("create", user, "", "pods/eviction", pod("p0"), 0, 100), more("p3", 101)}, judged: 4},
-		"one may be deleted":               {lines: []line{does("delete", user, "", "pods", pod("p0"), 0, 100).code(500), more("p3", 101)}, judged: 4},
+		"one is being deleted":             {lines: []line{more("p3", 101), does("delete", user, "", "pods", now, 102, 101.01).arrived(100.99)}, judged: 4},
+		"one is being deleted, much later": {lines: []line{more("p3", 101), does("delete", user, "", "pods", now, 102, 101.01).arrived(101.001)}, want: guilty, judged: 4},
+		// With time to stop, the answer has the version of the mark.
+		"one is asked to stop next": {lines: []line{more("p3", 101), does("delete", user, "", "pods", pod("p0").set("metadata", "deletionGracePeriodSeconds", 30), 102, 101.01).arrived(100.99)}, want: guilty, judged: 4},
+		"one was evicted":           {lines: []line{does("create", user, "", "pods/eviction", pod("p0"), 0, 100), more("p3", 101)}, judged: 4},
+		"one may be deleted":        {lines: []line{does("delete", user, "", "pods", pod("p0"), 0, 100).code(500), more("p3", 101)}, judged: 4},
 		"one may be deleted, by a server that was killed": {
 			lines: []line{arrives(does("delete", user, "", "pods", pod("p0"), 0, 100).with("auditID", "lost")), more("p3", 101)}, judged: 4,
 		},

@@ -32,6 +32,7 @@ type metadata struct {
 	ResourceVersion   string            `json:"resourceVersion"`
 	Generation        int64             `json:"generation"`
 	DeletionTimestamp string            `json:"deletionTimestamp"`
+	GracePeriod       *int64            `json:"deletionGracePeriodSeconds"`
 	Labels            map[string]string `json:"labels"`
 	Annotations       map[string]string `json:"annotations"`
 	OwnerReferences   []reference       `json:"ownerReferences"`

@@ -54,15 +54,21 @@ type ending struct {
 	moment
 	sure bool
 	// twice says that the object may have begun to end at an earlier version. The API server
-	// carries out a deletion in up to two writes, of which the first sets the deletion timestamp,
-	// and answers with the version of the last.
+	// deletes a pod that gets no time to stop in two writes, of which the first sets the deletion
+	// timestamp, and answers with the version of the second.
 	twice bool
 }
 
-// maybeBefore reports whether the object may have begun to end before m, which may be the ending
-// itself: that does not count.
+// maybeBefore reports whether the object may have begun to end before m. An ending does not count
+// as before itself.
 func (e ending) maybeBefore(m moment) bool {
 	return e.moment.maybeBefore(m) || e.twice && e.moment != m && !e.received.After(m.answered)
+}
+
+// maybeKnown reports whether the ending may have been the reason for a request: a deletion that
+// arrived later was none.
+func (e ending) maybeKnown(request moment) bool {
+	return e.moment.maybeBefore(request) || e.twice && e.received.Before(request.received)
 }
 
 func endedMaybeBefore(endings []ending, m moment) bool {

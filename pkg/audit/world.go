@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 )
 
 // world is what the log shows about the objects that a fleet's controllers work on: the owners and
@@ -225,7 +226,7 @@ func (w *world) remove(e event, by *Identity, at place, o object, sure bool) {
 		uid, version = o.Details.UID, 0
 	}
 	m := e.moment(version)
-	end := ending{moment: m, sure: sure, twice: true}
+	end := ending{moment: m, sure: sure, twice: at.group == "" && at.resource == "pods" && ptr.Deref(o.Metadata.GracePeriod, 1) == 0}
 	switch {
 	case at.resource == "customresourcedefinitions":
 		_, group, _ := strings.Cut(at.name, ".")

@@ -53,12 +53,12 @@
 // # Heartbeats
 //
 // A member renews only its own Lease: that is its heartbeat, and [Membership] keeps it. Nobody
-// renews a shard's Lease: it is written when its holder changes or updates its annotations. A claim
-// is valid while now is before the start of the last confirmed heartbeat plus RenewDeadline, and
-// its Lease was last seen with the claim's holder and term. A Lease is free once it was released,
-// or once the Lease of its holder's member lists the holder as ended; all live members judge all
-// others for that. Package heartbeat makes these decisions and states their guarantees;
-// docs/design/heartbeat.md has the argument.
+// renews a shard's Lease: it is written when its holder changes, or when the holder updates the
+// annotations. A claim is valid while now is before the start of the last confirmed heartbeat plus
+// RenewDeadline, and its Lease was last seen with the claim's holder and term. A Lease is free once
+// it was released, or once the Lease of its holder's member lists the holder as ended; all live
+// members judge all others for that. Package heartbeat makes these decisions and states their
+// guarantees; docs/design/heartbeat.md has the argument.
 //
 // # Clock model
 //

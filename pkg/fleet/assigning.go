@@ -193,8 +193,8 @@ func asked(lease election.Observation, owner string, roster election.Roster) boo
 }
 
 // holders returns, for each shard, the member that holds it and the member that its Lease names,
-// expired or not. Standbys go by the latter: the Leases of a dead member expire one after another,
-// and its shards get no other owner before that.
+// expired or not. Standbys go by the latter: a shard gets no other owner before its holder is known
+// to have ended.
 func (m *Member) holders(plan *inForce, now time.Time) (holders, named map[shard.ID]string) {
 	holders, named = map[shard.ID]string{}, map[shard.ID]string{}
 	for _, s := range plan.shards {

@@ -17,8 +17,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// Leases are a member's requests for Leases; client-go's LeaseInterface implements it. Give it a
-// client of its own: heartbeats must not wait behind the controllers' requests.
+// Leases is the part of the API of Leases that a member uses; client-go's LeaseInterface implements
+// it. Give it a client of its own: heartbeats must not wait behind the controllers' requests.
 type Leases interface {
 	election.LeaseReader
 	election.LeaseWriter
@@ -83,8 +83,8 @@ type Config struct {
 	LeaderLockDelay time.Duration
 	// Replanning configures this member as the planner.
 	Replanning Replanning
-	// CensusInterval is how often holders publish the weight of their shards. They do so first a
-	// sixth of it after they begin. They also wait only that long when the number of objects in a
+	// CensusInterval is how often holders publish the weight of their shards. The first time is a
+	// sixth of it after they begin; they also wait only that long after the number of objects in a
 	// range has clearly changed. Default: a minute.
 	CensusInterval time.Duration
 	// Memory returns what the member publishes about its memory on its Lease. It is called six

@@ -33,10 +33,11 @@ const (
 	ReasonLeaving Reason = "leaving"
 	// ReasonPlan: the plan has changed, and other shards succeed this one.
 	ReasonPlan Reason = "plan"
-	// ReasonOverdue: the holder did not renew for its Lease's duration, and its work had not
-	// returned when asked to stop. Its process ended because of that, or was killed.
+	// ReasonOverdue: the holder's member did not renew its own Lease for that Lease's duration, and
+	// its work had not returned when asked to stop. Its process ended because of that, or was
+	// killed.
 	ReasonOverdue Reason = "overdue"
-	// ReasonExpired: the holder did not renew for its Lease's duration.
+	// ReasonExpired: the holder's member did not renew its own Lease for that Lease's duration.
 	ReasonExpired Reason = "expired"
 	// ReasonNew: its Lease did not exist.
 	ReasonNew Reason = "new"

@@ -364,18 +364,18 @@ func (h *historyServer) tell(ctx context.Context, m *openWatch, from int) {
 
 // Resource implements metadata.Interface.
 func (h *historyServer) Resource(schema.GroupVersionResource) metadata.Getter {
-	return manifest{history: h}
+	return metadataClient{history: h}
 }
 
-// manifest lists metadata.
-type manifest struct {
+// metadataClient lists metadata.
+type metadataClient struct {
 	metadata.Getter
 	history *historyServer
 }
 
-// List lists three objects a page, so that few objects make many pages. All pages are of the
+// List lists at most three objects a page, so that few objects make many pages. All pages are of the
 // version of the first.
-func (m manifest) List(ctx context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+func (m metadataClient) List(ctx context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	h := m.history
 	if err := h.pause(ctx); err != nil {
 		return nil, err
@@ -391,13 +391,17 @@ func (m manifest) List(ctx context.Context, o metav1.ListOptions) (*metav1.Parti
 	all := h.truth(version)
 	keys := slices.Sorted(maps.Keys(all))
 	list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(version)}}
-	for _, key := range keys[from:min(len(keys), from+3)] {
+	size := min(3, int(o.Limit))
+	for _, key := range keys[from:min(len(keys), from+size)] {
 		list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: *all[key].ObjectMeta.DeepCopy()})
 	}
-	if from+3 < len(all) {
-		list.Continue = fmt.Sprintf("%d/%d", version, from+3)
-		if h.random.IntN(2) == 0 { // As if there were many more; else it does not tell.
-			list.RemainingItemCount = ptr.To(int64(2 * pageSize))
+	if from+size < len(all) {
+		list.Continue = fmt.Sprintf("%d/%d", version, from+size)
+		switch h.random.IntN(3) { // In the third case it does not say how many remain.
+		case 0:
+			list.RemainingItemCount = ptr.To(int64(2 * pageSize)) // as if there were many
+		case 1:
+			list.RemainingItemCount = ptr.To(int64(len(all) - from - size))
 		}
 	}
 	h.mu.Unlock()
@@ -406,7 +410,7 @@ func (m manifest) List(ctx context.Context, o metav1.ListOptions) (*metav1.Parti
 
 // Watch is a short watch: it sends the changes up to some version, perhaps an old one, and then a
 // bookmark. It may be cut before that.
-func (m manifest) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+func (m metadataClient) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	h := m.history
 	if !o.AllowWatchBookmarks || ptr.Deref(o.TimeoutSeconds, 0) < 3 {
 		return nil, errors.New("this would end without a bookmark")

@@ -29,8 +29,8 @@ const (
 	refreshPeriod = 2 * time.Millisecond
 	// pageSize is how many objects are listed at a time.
 	pageSize = 1000
-	// fewObjects is how many objects after the first page are rather listed than watched for
-	// changes. A watch takes a second longer; the metadata of so many Pods are two megabytes.
+	// fewObjects is how many objects after the first page are listed. If more remain, a watch looks
+	// for changes. It takes a second longer; the metadata of this many Pods is two megabytes.
 	fewObjects = 400
 	// changesTimeout is the timeout of a watch for changes. API servers send a bookmark two seconds
 	// before a watch times out, and none to a shorter watch. changesPatience is how long it may

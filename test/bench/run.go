@@ -249,7 +249,7 @@ func (b *bench) work(ctx context.Context, work scenario.Scenario, env *scenario.
 	return nil
 }
 
-// profiled returns work during which all processes write CPU profiles to dir.
+// profiled returns work during which all processes write profiles to dir.
 func profiled(work func(context.Context, *scenario.Env) (scenario.Outcome, error), j job, running *system.Running, dir string,
 ) func(context.Context, *scenario.Env) (scenario.Outcome, error) {
 	return func(ctx context.Context, env *scenario.Env) (out scenario.Outcome, err error) {

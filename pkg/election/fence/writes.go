@@ -21,8 +21,8 @@ const mostGone = 32
 type Writes struct {
 	// Term of the holder. Writes from any but the last term prove nothing.
 	Term int32 `json:"term"`
-	// Shared is set if, before the work of this term began, others may have written to part of the
-	// holder's scope: a previous holder that died, or holders of other Leases. Resources lacks
+	// Shared is set if, in this term but before its work began, others may have written to part of
+	// the holder's scope: a previous holder that died, or holders of other Leases. Resources lacks
 	// their writes.
 	Shared bool `json:"shared,omitempty"`
 	// Resources has the last write to each resource.

@@ -47,9 +47,9 @@ type Config struct {
 	// EventEnded, EventConflict and EventFailed. A read counts as Renew. It must not block.
 	// Default: none.
 	OnEvent func(election.Event)
-	// Jitter lengthens the pause after a failed request, and the time until the next read, which
-	// starts from RetryPeriod/1.2, so that members do not act at the same time. Default: by up to a
-	// fifth, at random.
+	// Jitter lengthens the pause after a failed request, and the pause before the next read, which
+	// is RetryPeriod/1.2 without jitter, so that members do not act at the same time. Default: by
+	// up to a fifth, at random.
 	Jitter func(time.Duration) time.Duration
 }
 

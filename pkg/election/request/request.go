@@ -43,7 +43,8 @@ type Config struct {
 	Clock interface{ Now() time.Time }
 	// Pause returns the pause after a failure, jittered.
 	Pause func() time.Duration
-	// Conflicts is after how many conflicts in a row a pause follows, of a quarter of Pause.
+	// Conflicts is the number of conflicts in a row after which the requester pauses for a quarter
+	// of Pause.
 	Conflicts int
 	// Answers delivers functions for the loop to call. Requesters of one loop may share it.
 	Answers chan<- func()
@@ -109,8 +110,7 @@ func New(cfg Config) *Requester {
 	return &Requester{cfg: cfg, cancel: func() {}}
 }
 
-// Busy reports whether a request is under way, which it is from Send until the loop calls its
-// answer.
+// Busy reports whether a request is under way: from Send until the loop has called its answer.
 func (r *Requester) Busy() bool { return r.busy }
 
 // Send sends a request, and returns at once. It must not be called while Busy. Once ctx has ended,

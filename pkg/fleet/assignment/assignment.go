@@ -97,8 +97,8 @@ func Of(
 }
 
 // settle returns where the shards of each ring should be once failed has left; failed may be empty.
-// When ranges are dealt out by weight, what members have of the groups counts, and of rings that
-// the plan names earlier.
+// When it deals out ranges by weight, it also counts the groups, and the shards of rings that the
+// plan names earlier, that members have.
 func (a Assignment) settle(plan shard.Plan, holders map[shard.ID]string, failed string) map[string]shard.Placement {
 	placements, beside := make(map[string]shard.Placement, len(plan.Rings)), map[string]int64{}
 	for _, namespaced := range []bool{false, true} {

@@ -27,8 +27,8 @@ const (
 	Fleet = "fleet"
 )
 
-// MainIfAsked runs a cloud controller manager and exits, if the program's arguments ask for one. A
-// test binary can so start itself as one.
+// MainIfAsked runs a cloud controller manager and exits, if the program's arguments ask for one.
+// This lets a test binary start itself as one.
 func MainIfAsked() {
 	if len(os.Args) < 3 || os.Args[1] != Verb {
 		return
