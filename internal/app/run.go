@@ -167,6 +167,7 @@ func shardsOf(o *Options, process *controllers.Process) (flotilla.Shards, error)
 		Build: func(ctx context.Context, w fleet.Work) (fleet.Instance, error) {
 			return buildShard(ctx, process, w)
 		},
+		Expect:    process.Pool().Expect,
 		Informers: process.Pool(),
 	}, nil
 }

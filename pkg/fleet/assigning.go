@@ -101,23 +101,29 @@ func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 	if !secured && !halts {
 		m.prospects.look(force, roster.Grown(), known, holders, now, m.settling())
 	}
-	for _, r := range m.runners.list() {
+	runners := m.runners.list()
+	goals := make([]goal, len(runners))
+	for n, r := range runners {
 		switch _, planned := force.extents[r.shard.ID]; {
 		case halts:
-			r.assign(goal{desired: election.Released})
+			goals[n] = goal{desired: election.Released}
 		case !planned:
-			r.assign(goal{desired: election.Retained})
+			goals[n] = goal{desired: election.Retained}
 		case r.isShunned(), followed && !r.state().Work.IsRunning():
-			r.assign(goal{desired: election.Released})
+			goals[n] = goal{desired: election.Released}
 		case !secured:
 			// Somebody else still runs everything. Keep warm what will be this member's.
-			r.assign(goal{
+			goals[n] = goal{
 				desired: election.Released,
 				Goal:    shardrun.Goal{Standby: m.prospects.assignment.Owner(r.shard.ID) == m.config.Member},
-			})
+			}
 		default:
-			m.assignShard(r, a, next, roster, now)
+			goals[n] = m.goalOf(r, a, next, roster, now)
 		}
+	}
+	m.expect(runners, goals)
+	for n, r := range runners {
+		r.assign(goals[n])
 	}
 	m.started.Store(m.started.Load() || secured)
 	if halts {
@@ -153,20 +159,38 @@ func (r *shardRunner) isShunned() bool {
 	return shunned != nil && m.Refused() == nil && m.observer.Get(leaseapi.PlanLease(m.config.Fleet)).Annotations[leaseapi.DocumentAnnotation] == *shunned
 }
 
-// assignShard gives the runner of a planned shard its goal.
-func (m *Member) assignShard(r *shardRunner, a assignment.Assignment, next map[shard.ID]string, roster election.Roster, now time.Time) {
+// expect tells the process which ranges it works on or is about to, before any of them is built.
+func (m *Member) expect(runners []*shardRunner, goals []goal) {
+	if m.config.Expect == nil {
+		return
+	}
+	var ranges []shard.Range
+	for n, r := range runners {
+		g, within := goals[n], r.extent.Range
+		if (g.Owned || g.Standby || r.state().Work.IsRunning()) && !within.IsEverything() && !slices.Contains(ranges, within) {
+			ranges = append(ranges, within)
+		}
+	}
+	if m.expected == nil || !slices.Equal(ranges, m.expected) {
+		m.expected = append([]shard.Range{}, ranges...)
+		m.config.Expect(ranges)
+	}
+}
+
+// goalOf returns the goal of a planned shard's runner.
+func (m *Member) goalOf(r *shardRunner, a assignment.Assignment, next map[shard.ID]string, roster election.Roster, now time.Time) goal {
 	owner := a.Owner(r.shard.ID)
 	owned := owner == m.config.Member
 	lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, r.shard.ID))
 	held := r.claimant.Claim() != nil
-	r.assign(goal{
+	return goal{
 		desired: desired(owned, held, asked(lease, owner, roster)),
 		Goal: shardrun.Goal{
 			Owned:   owned,
 			Wanted:  owned && !held && lease.Holder != m.incarnation && m.isHeld(lease, now),
 			Standby: !owned && next[r.shard.ID] == m.config.Member,
 		},
-	})
+	}
 }
 
 // desired returns the state that a claim should reach. A holder that should not own the shard keeps

@@ -108,6 +108,10 @@ type Config struct {
 	// Build makes the work of a shard without starting it. After an error the member tries again.
 	// ctx supplies values only; the work must not depend on its end.
 	Build func(ctx context.Context, work Work) (Instance, error)
+	// Expect is called with the ranges of the shards whose work this member does, prepares or is
+	// about to: before the first Build of any of them, and whenever they change. It must not block.
+	// Default: nobody is told.
+	Expect func(ranges []shard.Range)
 	// HandoffTimeout bounds each step of a handoff: how long work may go on writing after it was
 	// asked to stop, how long a leaving member waits until others ask for its shards, and how long
 	// prepared caches may take to see the last write. Upstream's controllers work off everything

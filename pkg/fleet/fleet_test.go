@@ -123,9 +123,11 @@ type process struct {
 	*Member
 	fleet  *testFleet
 	client *leasetest.Client
-	stop   func()
-	ended  chan struct{}
-	err    error
+	// expected are the ranges that Config.Expect was told last.
+	expected []shard.Range
+	stop     func()
+	ended    chan struct{}
+	err      error
 }
 
 // launch makes a process and runs it.
@@ -148,6 +150,7 @@ func (s *testFleet) create(name string, change func(*Config)) *process {
 		Fleet: "flotilla", Member: name, Plan: s.plan, Leases: client, Clock: clock.RealClock{},
 		Timing: election.DefaultTiming(), RebalanceDelay: delay,
 		Build:   proc.build,
+		Expect:  func(ranges []shard.Range) { s.mu.Lock(); defer s.mu.Unlock(); proc.expected = ranges },
 		Exit:    func(reason string) { s.mu.Lock(); defer s.mu.Unlock(); s.exits = append(s.exits, reason) },
 		Observe: func(e Event) { s.mu.Lock(); defer s.mu.Unlock(); s.events = append(s.events, e) },
 	}
@@ -168,6 +171,9 @@ func (proc *process) build(_ context.Context, w Work) (Instance, error) {
 	defer proc.fleet.mu.Unlock()
 	proc.fleet.fakeWorks++
 	proc.fleet.built++
+	if within := w.Shard.Range; !within.IsEverything() && !slices.Contains(proc.expected, within) {
+		proc.fleet.t.Errorf("%s builds %s, whose range it was not told to expect: %v", proc.incarnation, w.Shard.ID, proc.expected)
+	}
 	return &fakeWork{process: proc, work: w}, nil
 }
 

@@ -27,6 +27,8 @@ type Member struct {
 	refused     atomic.Pointer[refusal]
 	lastPlan    atomic.Pointer[lastPlan]
 	covers      covers
+	// expected are the ranges that Config.Expect was told last; only the loop that assigns uses it.
+	expected []shard.Range
 	// catalogue is the list of this build's controllers that the member publishes on its Lease.
 	catalogue   string
 	assignment  atomic.Pointer[assignment.Assignment]

@@ -62,6 +62,7 @@ func (f *Fleet) configure(shards Shards, leases fleet.Leases) fleet.Config {
 		Catalogue:       shards.Catalogue,
 		Forgets:         shards.Forgets,
 		Build:           shards.Build,
+		Expect:          shards.Expect,
 		Rings:           o.Rings,
 		LeaderLocks:     o.LeaderLocks,
 		LeaderLockDelay: o.LeaderLockDelay,

@@ -33,6 +33,11 @@ type Shards struct {
 	// after a while, for as long as the shard belongs to this member. Build may use the values of
 	// ctx, such as a logger; the work must not depend on when ctx ends. Required.
 	Build func(ctx context.Context, work fleet.Work) (fleet.Instance, error)
+	// Expect is called with the ranges of the shards that this member works on or is about to,
+	// before they are built and whenever they change; see Pool.Expect of pkg/informer. It must not
+	// block.
+	// Default: nobody is told.
+	Expect func(ranges []shard.Range)
 	// Informers are the informers that the metrics report on. Default: none.
 	Informers metrics.Informers
 }

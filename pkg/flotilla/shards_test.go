@@ -36,6 +36,7 @@ func wholeShards(t *testing.T) Shards {
 		Catalogue: skew.Build{Version: "v1", Controllers: []skew.Controller{known}},
 		Check:     func(shard.Plan) error { return nil },
 		Forgets:   func(string) bool { return true },
+		Expect:    func([]shard.Range) {},
 		Build:     func(context.Context, fleet.Work) (fleet.Instance, error) { return nil, nil },
 	}
 }
