@@ -6,14 +6,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/internal/apiresponse"
-	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/flotilla-kube/flotilla/internal/apiresponse"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 )
 
-// Observation is what this process knows about one Lease, and since when by its own clock. It is a
-// value, but Lease and the maps of Record are shared and must not be changed.
+// Observation is what this process knows about one Lease, with the time from which it has known
+// that, by its own clock. It is a value, but Lease and the maps of Record are shared and must not
+// be changed.
 type Observation struct {
 	Record
 	// Exists is false if the Lease is known not to exist, or nothing is known. Record then has only
