@@ -15,7 +15,7 @@ const (
 	LackingOwner           = false
 	LeaderLockDelayIgnored = false
 	LeaderLockIgnored      = false
-	LookHasty              = false
+	PreflightHasty         = false
 	LostLeaseIgnored       = false
 	MarkSkipped            = false
 	PredecessorsIgnored    = false

@@ -46,9 +46,9 @@ var (
 	// LackingOwner leaves a group with a member whose build lacks some of it, while another's has
 	// all.
 	LackingOwner = bug("lacking_owner")
-	// LookHasty makes a member use the Leases as it knows them, though they may be from before its
+	// PreflightHasty makes a member use the Leases as it knows them, though they may be from before its
 	// claim.
-	LookHasty = bug("look_hasty")
+	PreflightHasty = bug("preflight_hasty")
 	// LostLeaseIgnored hides the end of a lost claim from its work.
 	LostLeaseIgnored = bug("lost_lease_ignored")
 	// MarkSkipped makes nobody fence a dead member in the API server.

@@ -40,7 +40,7 @@ func (p *pod) live(m moment) bool {
 	if !p.born.before(m) {
 		return false
 	}
-	return !slices.ContainsFunc(p.ended, func(e ending) bool { return e.maybeBefore(m) })
+	return !endedMaybeBefore(p.ended, m)
 }
 
 // died returns the latest time at which the pod stopped being live, and whether it is known to have

@@ -31,9 +31,9 @@ import (
 type clientBuilder struct {
 	base  clientbuilder.ControllerClientBuilder
 	fence transport.WrapperFunc
-	// seeing lies between the controller and all other wrappers; nil for none.
-	seeing     transport.WrapperFunc
-	controller string
+	// readYourWrites lies between the controller and all other wrappers; nil for none.
+	readYourWrites transport.WrapperFunc
+	controller     string
 	// collect is Spec.Collect.
 	collect garbage.Part
 	limits  *limits
@@ -62,7 +62,7 @@ func (b clientBuilder) config(name string, via catalogue.Via) (*rest.Config, err
 	config = rest.CopyConfig(config)
 	// The fence goes innermost, next to the wire: layers above it, such as the minting of a token,
 	// may take time, and the claim may end meanwhile.
-	config.WrapTransport = transport.Wrappers(b.fence, counted(via), config.WrapTransport, b.seeing)
+	config.WrapTransport = transport.Wrappers(b.fence, counted(via), config.WrapTransport, b.readYourWrites)
 	if limiter := b.limits.limiter(limitedName(b.controller, b.collect), name, config, b.shards); limiter != nil {
 		config.RateLimiter = workLimiter{openLimiter{limiter, b.closed}, b.limits.turn(limitedName(b.controller, b.collect), name)}
 	} else if own := ownLimiter(b.controller, name, via, config); own != nil {

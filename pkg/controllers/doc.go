@@ -11,7 +11,7 @@
 //  1. Build: the client builder, the informer factory, then the controllers: serviceaccount-token
 //     first, because the others get credentials through it, then by name, and quota last, because
 //     it gets what the others cache whole. Each controller's informers hold no more than it reads
-//     (catalogue: Parts, Slim, Casts). Building does not write to the API server, except for the
+//     (catalogue: FieldSelectors, Slim, TypedKinds). Building does not write to the API server, except for the
 //     service accounts that upstream's client builder creates if they are missing. Health checks
 //     and debug handlers are mounted last, when nothing can fail any more.
 //  2. Run: the informers start, then all controllers run at once, as upstream's do; each waits for

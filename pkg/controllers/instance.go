@@ -263,7 +263,7 @@ func init() {
 func (p *Process) fenced(i *Instance, base clientbuilder.ControllerClientBuilder, spec Spec, controller string) clientbuilder.ControllerClientBuilder {
 	b := clientBuilder{base: base, fence: spec.Fence, controller: controller, collect: spec.Collect, limits: p.limits, resources: &p.resources, shards: spec.Shards, closed: spec.Closed}
 	if row, _ := catalogue.Lookup(controller); row.AwaitUpdates {
-		b.seeing = seeing(i.informers.See)
+		b.readYourWrites = readYourWrites(i.informers.See)
 	}
 	return b
 }

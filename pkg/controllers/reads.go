@@ -51,7 +51,7 @@ func (i *Instance) contextOf(name string) (app.ControllerContext, error) {
 	row, _ := catalogue.Lookup(name)
 	c := i.context
 	if slices.Contains(row.Needs, catalogue.NeedOneCache) {
-		both := i.informers.ObjectOrMetadata(row.Casts...)
+		both := i.informers.ObjectOrMetadata(row.TypedKinds...)
 		c.InformerFactory, c.ObjectOrMetadataInformerFactory = both.Typed(), both
 	}
 	if len(row.Slim) > 0 {
@@ -62,11 +62,11 @@ func (i *Instance) contextOf(name string) (app.ControllerContext, error) {
 		c.InformerFactory = slimmed
 		return c, nil
 	}
-	if len(row.Parts) == 0 {
+	if len(row.FieldSelectors) == 0 {
 		return c, nil
 	}
-	parts := make(map[schema.GroupVersionResource]string, len(row.Parts))
-	for _, part := range row.Parts {
+	parts := make(map[schema.GroupVersionResource]string, len(row.FieldSelectors))
+	for _, part := range row.FieldSelectors {
 		parts[part.Resource] = part.Selector
 	}
 	narrowed, err := i.informers.Narrowed(parts)

@@ -35,7 +35,7 @@ type Credential struct {
 }
 
 // credentials holds those of one incarnation, each with the time by which it has certainly expired,
-// and since when its Lease has fenced others.
+// and the time from which its Lease has fenced others.
 type credentials struct {
 	mu          sync.Mutex
 	expiry      map[string]time.Time

@@ -6,14 +6,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/internal/answer"
-	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/flotilla-kube/flotilla/internal/apiresponse"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 )
 
-// Observation is what this process knows about one Lease, and since when by its own clock. It is a
-// value, but Lease and the maps of Record are shared and must not be changed.
+// Observation is what this process knows about one Lease, with the time from which it has known
+// that, by its own clock. It is a value, but Lease and the maps of Record are shared and must not
+// be changed.
 type Observation struct {
 	Record
 	// Exists is false if the Lease is known not to exist, or nothing is known. Record then has only
@@ -146,7 +148,7 @@ func (o Observation) linked(fleet string, extra []string, absent time.Time, know
 // Saw returns the observation after the Lease was seen at now, and reports whether that changed it.
 // It ignores a Lease that is not newer than the one known: knowledge never goes back.
 func (o Observation) Saw(lease *coordinationv1.Lease, now time.Time) (Observation, bool) {
-	if !answer.Newer(lease.ResourceVersion, o.ResourceVersion) {
+	if !apiresponse.Newer(lease.ResourceVersion, o.ResourceVersion) {
 		return o, false
 	}
 	next := Observation{Record: RecordFrom(lease), Exists: true, Seen: now, Renewed: now, HolderSeen: now, Lease: lease}
@@ -169,7 +171,7 @@ func (o Observation) Saw(lease *coordinationv1.Lease, now time.Time) (Observatio
 // whether that changed it. An absence older than what is known is ignored; an empty version counts
 // as newest.
 func (o Observation) Gone(version string, now time.Time) (Observation, bool) {
-	if o.Known() && !o.Exists || version != "" && !answer.Newer(version, o.ResourceVersion) {
+	if o.Known() && !o.Exists || version != "" && !apiresponse.Newer(version, o.ResourceVersion) {
 		return o, false
 	}
 	if version == "" {

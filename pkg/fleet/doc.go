@@ -31,7 +31,7 @@
 //
 // When the fleet starts again, a member first removes its own annotation, and then takes the leader
 // locks again, without anything that it prepared before. A claim that is acquired during a stop
-// sees the stop when it looks before it runs anything.
+// sees the stop in its preflight.
 //
 // # A handoff
 //

@@ -722,9 +722,9 @@ func TestMemberThatRefusesIsLeftOut(t *testing.T) {
 	})
 }
 
-// TestLookBeforeYouRun holds a shard of another plan while a shard is handed over. The member that
+// TestPreflightComesFirst holds a shard of another plan while a shard is handed over. The member that
 // acquires the shard must give it back, run nothing, and try again until the other one is gone.
-func TestLookBeforeYouRun(t *testing.T) {
+func TestPreflightComesFirst(t *testing.T) {
 	inBubble(t, 8, func(t *testing.T, s *testFleet) {
 		s.launch("a", nil)
 		pass(time.Minute)

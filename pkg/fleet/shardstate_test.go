@@ -28,7 +28,7 @@ func TestStateOfARun(t *testing.T) {
 		{"it is full", ahead(shardrun.Warm), false, false, StatePrepared},
 		{"it is given up", ahead(shardrun.Discarding), false, false, StateNone},
 		{"it is claimed", ahead(shardrun.Warm), true, false, StateStarting},
-		{"it is looked at", work(shardrun.Looking), true, false, StateStarting},
+		{"its preflight runs", work(shardrun.Checking), true, false, StateStarting},
 		{"its predecessors run", work(shardrun.Succeeding), true, false, StateWaiting},
 		{"its predecessors are asked", work(shardrun.Waiting), true, false, StateWaiting},
 		{"its predecessors have gone", work(shardrun.Joining), true, false, StateStarting},
@@ -40,7 +40,7 @@ func TestStateOfARun(t *testing.T) {
 		{"its claim is lost", work(shardrun.Running).Raised(7), false, false, StateDraining},
 		{"it has paused", work(shardrun.Pausing), true, false, StateStarting},
 		{"what it has is dropped", work(shardrun.Dropping), true, true, StateStarting},
-		{"its claim is lost before it ran", work(shardrun.Looking), false, false, StatePrepared},
+		{"its claim is lost before it ran", work(shardrun.Checking), false, false, StatePrepared},
 	} {
 		if got := stateOf(c.run, c.held, c.drains); got != c.want {
 			t.Errorf("%s: it is %q, want %q", c.name, got, c.want)

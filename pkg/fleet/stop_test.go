@@ -200,8 +200,8 @@ func TestStopWaitsForEveryMember(t *testing.T) {
 	})
 }
 
-// TestStopWaitsForShards checks that the leader lock is not released while the Lease of any shard,
-// of whatever plan, has a live holder.
+// TestStopWaitsForShards checks that the leader lock is not released while the Lease of any shard
+// of any plan has a live holder.
 func TestStopWaitsForShards(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		s.launch("a", withLeaderLocks("main"))

@@ -79,8 +79,8 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 func (w *working) do(ctx context.Context, action shardrun.Action) shardrun.Answer {
 	answer := shardrun.Answer{To: action}
 	switch action {
-	case shardrun.Look:
-		answer.Failed = !w.look(ctx)
+	case shardrun.Preflight:
+		answer.Failed = !w.preflight(ctx)
 		answer.Rivals = len(w.found.rivals) > 0
 	case shardrun.Judge:
 		answer.Failed = !w.judge(ctx)
@@ -102,11 +102,11 @@ func (w *working) do(ctx context.Context, action shardrun.Action) shardrun.Answe
 	return answer
 }
 
-// look finds out who else covers some of the shard, and fences those who died. It returns false if
+// preflight finds out who else covers some of the shard, and fences those who died. It returns false if
 // the shard may not run.
-func (w *working) look(ctx context.Context) bool {
+func (w *working) preflight(ctx context.Context) bool {
 	claim := w.claim
-	found, err := w.member.look(ctx, w.shardRunner)
+	found, err := w.member.preflight(ctx, w.shardRunner)
 	w.term.succeedDead(found.dead)
 	// Fence even if the shard may not run here: the next holder will see it as released.
 	fenced := w.fenceOff(ctx, claim, append(found.dead, claim.Before()))
@@ -215,7 +215,7 @@ func (w *working) prepare(ctx context.Context) bool {
 	return true
 }
 
-// await waits until the predecessors are gone, and looks again. Meanwhile the Lease says that
+// await waits until the predecessors are gone, and reads again. Meanwhile the Lease says that
 // everything is prepared, so that their holders drain. It returns false if the shard may not run.
 func (w *working) await(ctx context.Context) bool {
 	if w.waited.IsZero() {
@@ -225,7 +225,7 @@ func (w *working) await(ctx context.Context) bool {
 	if !w.waitForRelease(ctx) {
 		return false
 	}
-	found, err := w.member.look(ctx, w.shardRunner)
+	found, err := w.member.preflight(ctx, w.shardRunner)
 	if err != nil {
 		w.refuse(w.claim.Term(), err)
 		return false

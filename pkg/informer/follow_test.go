@@ -280,7 +280,7 @@ func TestFollowersAreOfThePresent(t *testing.T) {
 }
 
 // TestFollowersThatMissedNothing starts informers of ranges, metadata and Namespaces beside
-// informers that were filled earlier, and says since when nobody has been able to write.
+// informers that were filled earlier, and gives the time from which nobody has been able to write.
 func TestFollowersThatMissedNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		filled time.Duration // after the start

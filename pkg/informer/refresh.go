@@ -167,21 +167,19 @@ func (p *Pool) upToDate(ctx context.Context, c comparison) error {
 // firstLimit is how many objects the first page has. Of a kind that is too large to be listed whole,
 // only the version matters.
 func firstLimit(cached cached) int64 {
-	if hasMany(cached) {
+	if len(cached.GetStore().ListKeys()) > firstPage+fewObjects {
 		return 1
 	}
 	return firstPage
 }
 
-func hasMany(cached cached) bool { return len(cached.GetStore().ListKeys()) > firstPage+fewObjects }
-
 // fewRemain reports whether the objects that the first page lacks are few. The server does not say
 // how many there are if it filters; then the cache's own number has to do.
-func (p *present) fewRemain(cached cached) bool {
+func (p *present) fewRemain() bool {
 	if p.remaining != nil {
 		return *p.remaining <= fewObjects
 	}
-	return !hasMany(cached)
+	return p.first == firstPage
 }
 
 // bounded returns ctx, bounded by patience unless that is 0.
@@ -227,6 +225,8 @@ type present struct {
 	// version is that of the list. enough is the version that a cache must have reached: the same,
 	// or that of the last change before.
 	version, enough string
+	// first is the limit of the first page, see firstLimit.
+	first int64
 	// list lists the next page, with at most limit objects.
 	list func(ctx context.Context, limit int64) error
 	// watch watches the same objects from a version on.
@@ -244,7 +244,7 @@ func (p *present) whole() bool { return p.more == "" }
 func (p *Pool) look(
 	ctx context.Context, gvr schema.GroupVersionResource, options metav1.ListOptions, keep func(any) bool, limit int64,
 ) (*present, error) {
-	l := &present{content: content{}}
+	l := &present{content: content{}, first: limit}
 	l.list = func(ctx context.Context, limit int64) error {
 		options.Limit, options.Continue = limit, l.more
 		list, err := p.config.Metadata.Resource(gvr).List(ctx, options)
@@ -277,7 +277,7 @@ func (p *present) complete(ctx context.Context, cached cached) error {
 	if p.whole() || p.seenWithin(ctx, passPatience, cached) {
 		return nil
 	}
-	if p.fewRemain(cached) {
+	if p.fewRemain() {
 		if err := p.list(ctx, fewObjects); err != nil {
 			return err
 		}

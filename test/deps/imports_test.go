@@ -12,11 +12,11 @@ import (
 // it.
 var layers = []string{
 	"cmd", "internal/app", "internal/cli", "internal/status", "pkg/audit", "pkg/cloud", "internal/flags", "pkg/manager", "pkg/flotilla", "pkg/events", "pkg/metrics",
-	"pkg/fleet", "pkg/controllers", "pkg/election", "internal/answer", "pkg/informer", "pkg/shard", "internal/faults",
+	"pkg/fleet", "pkg/controllers", "pkg/election", "internal/apiresponse", "pkg/informer", "pkg/shard", "internal/faults",
 }
 
 const directionReason = "imports point down cmd > internal/app > internal/cli > internal/status > pkg/audit > pkg/cloud > internal/flags > pkg/manager > pkg/flotilla > pkg/events > pkg/metrics > " +
-	"pkg/fleet > pkg/controllers > pkg/election > internal/answer > pkg/informer > pkg/shard > internal/faults and " +
+	"pkg/fleet > pkg/controllers > pkg/election > internal/apiresponse > pkg/informer > pkg/shard > internal/faults and " +
 	"never up, so that each part can be read, tested and used without the parts above it"
 
 // A rule says what the packages of some directories may import. Paths of the project's own packages
@@ -61,14 +61,14 @@ var rules = []rule{
 	{
 		in: []string{"pkg/election"},
 		only: []string{
-			"internal/answer", "internal/faults", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/klog/v2", "k8s.io/utils", "golang.org/x/sys",
+			"internal/apiresponse", "internal/faults", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/klog/v2", "k8s.io/utils", "golang.org/x/sys",
 		},
 		reason: "membership, claims and fence know Leases and nothing else, neither shards nor controllers: a claim is on " +
 			"a name, so that someone else's controller can use it",
 	},
 	{
 		in:   []string{"pkg/election/fence"},
-		only: []string{"internal/answer", "internal/faults", "k8s.io/apimachinery"},
+		only: []string{"internal/apiresponse", "internal/faults", "k8s.io/apimachinery"},
 		reason: "the fence knows a claim by what it asks of it, and no Leases: it stands before whatever has a right " +
 			"that ends",
 	},
@@ -85,7 +85,7 @@ var rules = []rule{
 		reason:  "a leader lock is one thing that is made of Leases: members and claims do without it",
 	},
 	{
-		in:     []string{"internal/answer"},
+		in:     []string{"internal/apiresponse"},
 		only:   []string{"k8s.io/apimachinery", "google.golang.org/protobuf"},
 		reason: "what an answer says is read from its bytes, whoever has sent the request and whatever the kind is",
 	},

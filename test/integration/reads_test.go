@@ -348,7 +348,7 @@ func checkParts(t *testing.T, i running) {
 	t.Helper()
 	for _, name := range i.Controllers() {
 		row, _ := catalogue.Lookup(name)
-		for _, part := range row.Parts {
+		for _, part := range row.FieldSelectors {
 			narrowed, err := i.Informers().Narrowed(map[schema.GroupVersionResource]string{part.Resource: part.Selector})
 			if err != nil {
 				t.Fatal(err)

@@ -133,8 +133,8 @@ func (l *ledger) add(e entry) {
 	}
 }
 
-// isWhole returns since when each atom has had exactly one owner, in the order in which messages
-// arrived, and an error if some atom has not.
+// isWhole returns the time from which each atom has had exactly one owner, in the order in which
+// messages arrived, and an error if some atom has not.
 func (l *ledger) isWhole() (since int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

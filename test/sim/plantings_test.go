@@ -66,7 +66,7 @@ var seenByTests = []seen{
 	{"fence_off", "pkg/election/fence", "TestFenceRefusesAfterClaim|TestFenceWithoutElection", `PUT was sent`},
 	{"aptness_ignored", "pkg/fleet", "TestWhoGetsWhat", `ring cluster has the members \[a b c\], want \[b\]`},
 	{"lacking_owner", "pkg/fleet", "TestWhoGetsWhat", `group old goes to "b", want one of \[a\]`},
-	{"look_hasty", "pkg/fleet", "TestLookIsNotBeforeTheClaim", `began namespaces/00 while x_\S+ worked on namespaces/elsewhere`},
+	{"preflight_hasty", "pkg/fleet", "TestPreflightIsNotBeforeTheClaim", `began namespaces/00 while x_\S+ worked on namespaces/elsewhere`},
 	{"range_off_by_one", "pkg/shard", "TestRangeBoundaries", `0x0000000000000005-0x0000000000000008 contains 8`},
 	{"event_dropped", "pkg/informer", "TestLikeClientGo", `notifications \(-client-go \+ours\)`},
 	// Its seeds are new each time: a range's content or its handler's events reveal the lost event

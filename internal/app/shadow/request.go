@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/flotilla-kube/flotilla/internal/answer"
+	"github.com/flotilla-kube/flotilla/internal/apiresponse"
 )
 
 // Kind is what requests that count together have in common.
@@ -139,7 +139,7 @@ func nameOf(req *http.Request) string {
 	if err != nil {
 		return ""
 	}
-	name, generated := answer.Name(req.Header.Get("Content-Type"), text)
+	name, generated := apiresponse.Name(req.Header.Get("Content-Type"), text)
 	if generated {
 		name += "*"
 	}

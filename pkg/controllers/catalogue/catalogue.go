@@ -51,20 +51,20 @@ type Row struct {
 	Clients []Client
 	// Needs lists what the runner must provide besides the usual.
 	Needs []Need
-	// Parts lists the kinds of which the controller reads only what a field selector names,
+	// FieldSelectors lists the kinds of which the controller reads only what a field selector names,
 	// although its informer would hold all objects: it must be given only that part.
-	Parts []Part
+	FieldSelectors []FieldSelector
 	// Slim lists the kinds of which the controller reads so little that it gets slim copies
 	// (pkg/controllers/slim); of namespaced kinds only if the shard is of everything. Such a
-	// controller has no Parts, and does not need one cache.
+	// controller has no FieldSelectors, and does not need one cache.
 	Slim []schema.GroupVersionResource
 	// UpdatesSlim says that the controller updates the status of Pods from cached ones: its client
 	// must apply that to the Pod in the API server. Nobody writes a Node from a slim copy.
 	UpdatesSlim bool
-	// Casts lists the resources whose objects the controller casts although it asks for them by
+	// TypedKinds lists the resources whose objects the controller casts although it asks for them by
 	// resource, not by type. Of all other resources that it asks for in this way it reads only the
 	// metadata.
-	Casts []schema.GroupResource
+	TypedKinds []schema.GroupResource
 	// AwaitUpdates says that the controller begins a sync from the cache without checking whether
 	// that has seen the write of the last sync: in a short queue it would often send an old version
 	// again. Its updates return when the cache has seen them. That is wrong for a controller that
@@ -109,8 +109,8 @@ func (f field) of(c *Config) []*int32 {
 	return []*int32{f(c)}
 }
 
-// Part is the part of one kind that a controller reads.
-type Part struct {
+// FieldSelector names the part of one kind that a controller reads.
+type FieldSelector struct {
 	// Resource is the kind.
 	Resource schema.GroupVersionResource
 	// Selector is the field selector that names the part.
@@ -162,7 +162,7 @@ const (
 	// NeedGraphBuilder: ControllerContext.GraphBuilder must be set, and run by the garbage
 	// collector of the same shard.
 	NeedGraphBuilder Need = "graph builder"
-	// NeedOneCache: both factories' ForResource must return the same informer, typed for Casts.
+	// NeedOneCache: both factories' ForResource must return the same informer, typed for TypedKinds.
 	// Build the controller after all others of its shard, so that it gets the typed informers that
 	// those have asked for, and the metadata of everything else.
 	NeedOneCache Need = "one cache"

@@ -198,7 +198,7 @@ func policy() []Row {
 		Why: "Reads the bootstrap token Secrets of kube-system and signs the ConfigMap cluster-info of kube-public with them. " +
 			"The two namespaces are in different ranges, and a signer that sees no tokens removes all signatures. It reads no other namespace.",
 		Clients: []Client{client("bootstrap-signer")},
-		Parts: []Part{
+		FieldSelectors: []FieldSelector{
 			bootstrapTokens(bootstrap.DefaultSignerOptions().TokenSecretNamespace,
 				"Its handler lets through no others, and it lists that namespace for that type (bootstrap/bootstrapsigner.go:139 and 288)."),
 			clusterInfo("Its handler lets through no other, and it asks for no other (bootstrap/bootstrapsigner.go:120). " +

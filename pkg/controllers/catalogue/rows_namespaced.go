@@ -146,7 +146,7 @@ func namespaces() []Row {
 		Needs:   []Need{NeedOneCache},
 		// The controller measures these by content (quota/v1/evaluator/core) and filters by it
 		// (quota/v1/install/update_filter.go); it counts the rest.
-		Casts: []schema.GroupResource{
+		TypedKinds: []schema.GroupResource{
 			{Resource: "pods"}, {Resource: "services"}, {Resource: "persistentvolumeclaims"}, {Group: "resource.k8s.io", Resource: "resourceclaims"},
 		},
 		BuildHazards: "Asks the server for its resources and fails when there is no answer (resourcequota/resource_quota_controller.go:173).",
@@ -162,29 +162,29 @@ func namespaces() []Row {
 		Clients: []Client{ca("tokens-controller"), client("tokens-controller")},
 		workers: func(c *Config) *int32 { return &c.SAController.ConcurrentSATokenSyncs },
 		Needs:   []Need{NeedRootClient},
-		Parts: []Part{accountTokens("Its handler lets through no other type, and it lists those that are tokens of one account " +
+		FieldSelectors: []FieldSelector{accountTokens("Its handler lets through no other type, and it lists those that are tokens of one account " +
 			"(serviceaccount/tokens_controller.go:115 and 589). It writes a copy that it has asked the server for.")},
 		BuildHazards: "Reads the private key and the root CA from their files.",
 	}, {
 		Name: names.LegacyServiceAccountTokenCleanerController,
 		Why: "Reads token Secrets with the ServiceAccount and the Pods of the Secret's namespace; labels and deletes the Secrets. " +
 			"The date since when use is tracked comes live from a ConfigMap in kube-system, which it does not write.",
-		Clients: []Client{client("legacy-service-account-token-cleaner")},
-		Parts:   []Part{accountTokens("It passes over all other types (serviceaccount/legacy_serviceaccount_token_cleaner.go:139). It patches by name and deletes by version.")},
-		Forgets: "When it last ran: every instance sweeps at its start, then once a day.",
+		Clients:        []Client{client("legacy-service-account-token-cleaner")},
+		FieldSelectors: []FieldSelector{accountTokens("It passes over all other types (serviceaccount/legacy_serviceaccount_token_cleaner.go:139). It patches by name and deletes by version.")},
+		Forgets:        "When it last ran: every instance sweeps at its start, then once a day.",
 	}, {
 		Name:    names.RootCACertificatePublisherController,
 		Why:     "Reads one Namespace and the ConfigMap kube-root-ca.crt in it; writes that ConfigMap.",
 		Clients: []Client{ca("root-ca-cert-publisher"), client("root-ca-cert-publisher")},
 		Needs:   []Need{NeedNamespaceFilter},
-		Parts: []Part{rootCAs("It is told of no other name, and asks for no other (certificates/rootcacertpublisher/publisher.go:134, 146 and 196). " +
+		FieldSelectors: []FieldSelector{rootCAs("It is told of no other name, and asks for no other (certificates/rootcacertpublisher/publisher.go:134, 146 and 196). " +
 			"It updates its copy of the cached one, which is whole.")},
 		BuildHazards: "Reads the root CA from its file.",
 	}, {
 		Name:    names.TokenCleanerController,
 		Why:     "Reads one bootstrap token Secret and deletes it by UID once it has expired. All are in kube-system: it idles in every other range.",
 		Clients: []Client{client("token-cleaner")},
-		Parts: []Part{bootstrapTokens(bootstrap.DefaultTokenCleanerOptions().TokenSecretNamespace,
+		FieldSelectors: []FieldSelector{bootstrapTokens(bootstrap.DefaultTokenCleanerOptions().TokenSecretNamespace,
 			"Its handler lets through no others, and it asks for none but those it was told of (bootstrap/tokencleaner.go:95 and 191). It deletes by UID.")},
 	}, {
 		Name:         names.PodCertificateRequestCleanerController,

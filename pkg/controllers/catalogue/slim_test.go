@@ -34,8 +34,8 @@ func TestSlimIsAskedFor(t *testing.T) {
 		if has != (len(row.Slim) > 0) || len(row.Slim) > 1 {
 			t.Errorf("%s: of %v there are slim copies, and nothing else, for controllers of scope %s", row.Name, kind.resource, row.Scope)
 		}
-		if has && (len(row.Parts) > 0 || slices.Contains(row.Needs, NeedOneCache)) || row.UpdatesSlim && row.Scope != ScopeCluster {
-			t.Errorf("%s: slim copies are for controllers without Parts that do not need one cache; Nodes are not updated by them", row.Name)
+		if has && (len(row.FieldSelectors) > 0 || slices.Contains(row.Needs, NeedOneCache)) || row.UpdatesSlim && row.Scope != ScopeCluster {
+			t.Errorf("%s: slim copies are for controllers without FieldSelectors that do not need one cache; Nodes are not updated by them", row.Name)
 		}
 		if row.BuildAfterClaim || slices.Contains(row.Needs, NeedRootClient) {
 			continue

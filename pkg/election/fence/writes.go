@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/flotilla-kube/flotilla/internal/answer"
+	"github.com/flotilla-kube/flotilla/internal/apiresponse"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -111,14 +111,14 @@ func (l *writeLog) change(resource string, change func(*LastWrite)) {
 // unanswered records that the outcome of a write is unknown: the answer was lost, or a server gave
 // up waiting for another behind it, which may have executed the write.
 func (l *writeLog) unanswered(req *http.Request) {
-	if resource, ok := answer.Resource(req.URL.Path); ok {
+	if resource, ok := apiresponse.Resource(req.URL.Path); ok {
 		l.change(resource.String(), func(last *LastWrite) { last.Unknown = true })
 	}
 }
 
 // answered records the answer to a write as its body is read. It returns the body to pass on.
 func (l *writeLog) answered(req *http.Request, resp *http.Response) io.ReadCloser {
-	resource, ok := answer.Resource(req.URL.Path)
+	resource, ok := apiresponse.Resource(req.URL.Path)
 	if resp.StatusCode >= http.StatusInternalServerError {
 		l.unanswered(req)
 	}
@@ -126,13 +126,13 @@ func (l *writeLog) answered(req *http.Request, resp *http.Response) io.ReadClose
 	if !ok || resp.StatusCode < 200 || resp.StatusCode >= 300 {
 		return resp.Body
 	}
-	return answer.Body(resp, func(object answer.Object, err error) {
+	return apiresponse.Body(resp, func(object apiresponse.Object, err error) {
 		l.change(resource.String(), func(last *LastWrite) {
 			switch {
 			case err != nil:
 				last.Unknown = true
 			case object.Version != "":
-				if answer.Newer(object.Version, last.Version) {
+				if apiresponse.Newer(object.Version, last.Version) {
 					last.Version = object.Version
 				}
 			case object.Gone != "" && req.Method == http.MethodDelete:

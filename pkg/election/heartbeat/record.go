@@ -71,8 +71,8 @@ func with(list []string, item string) []string {
 	return slices.Insert(slices.Clone(list), at, item)
 }
 
-// MemberView is what this process knows about a member's Lease, and since when by its own clock.
-// The zero value knows nothing.
+// MemberView is what this process knows about a member's Lease, with the time from which it has
+// known that, by its own clock. The zero value knows nothing.
 type MemberView struct {
 	MemberRecord
 	// Exists is false if the Lease is known not to exist. The record then has only a Version at
@@ -156,8 +156,8 @@ func (r ShardRecord) released() ShardRecord {
 	return ShardRecord{Version: r.Version, UID: r.UID, Term: r.Term, Released: true}
 }
 
-// ShardView is what this process knows about a shard's Lease, and since when by its own clock. The
-// zero value knows nothing.
+// ShardView is what this process knows about a shard's Lease, with the time from which it has known
+// that, by its own clock. The zero value knows nothing.
 type ShardView struct {
 	ShardRecord
 	// Exists is false if the Lease is known not to exist. The record then has only a Version at

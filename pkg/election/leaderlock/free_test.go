@@ -32,7 +32,8 @@ func TestFreeSince(t *testing.T) {
 	}
 }
 
-// Every member knows since when the Lease has been free, even one that did not acquire it.
+// TestLeaderLockFreeSince checks that every member knows how long the Lease has been free, even one
+// that did not acquire it.
 func TestLeaderLockFreeSince(t *testing.T) {
 	for name, tc := range map[string]struct {
 		prepare, free func(h *harness)

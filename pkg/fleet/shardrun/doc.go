@@ -7,7 +7,7 @@
 //
 //	PrepareStep   Resting -> Queued -> Filling -> Warm -> Discarding -> Resting
 //	                                      \________\______ taken by the work -> Resting
-//	WorkStep      Idle -> Looking -> Judging ------------------------> Running -> Idle
+//	WorkStep      Idle -> Checking -> Judging -----------------------> Running -> Idle
 //	                         |-----> Succeeding -> Waiting -> Joining -> |
 //	                         `-----> Building <-> Pausing -------------> |
 //
@@ -16,7 +16,7 @@
 // The explorer (explore_test.go) checks these in every history:
 //
 //   - An instance has one owner, the preparation or the work. It is discarded once, or run.
-//   - Only the instance that the work has in hand runs, under a claim, after the work has looked.
+//   - Only the instance that the work has in hand runs, under a claim, after the preflight.
 //   - A prepared instance runs only if the work has judged it fit, after it was filled. An answer
 //     to an earlier preparation is never taken for that of the present one.
 //   - The work returns, so that the claim may be released, only when it has nothing in hand.

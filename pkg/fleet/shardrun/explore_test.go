@@ -59,9 +59,9 @@ type model struct {
 	ending, ended         bool
 	// claimed: there is a claim. stopped: its work should stop.
 	claimed, stopped bool
-	// doing is the work's action under way. looked is set once it has looked.
-	doing  Action
-	looked bool
+	// doing is the work's action under way. checked is set once the preflight has passed.
+	doing   Action
+	checked bool
 }
 
 const (
@@ -278,7 +278,7 @@ func (w model) outcomes() []Answer {
 	yes, no := Answer{To: w.doing}, Answer{To: w.doing, Failed: true, Pause: time.Second}
 	rivals := Answer{To: w.doing, Rivals: true}
 	switch w.doing {
-	case Look, Await:
+	case Preflight, Await:
 		return []Answer{yes, no, rivals}
 	case Judge:
 		if w.ahead == full {
@@ -310,8 +310,8 @@ func (e *explorer) stepWork(w *model, now time.Time, answer Answer) string {
 		}
 	}
 	switch answer.To {
-	case Look:
-		w.looked = !answer.Failed
+	case Preflight:
+		w.checked = !answer.Failed
 	case Judge:
 		if !answer.Failed {
 			require(w.hand == none, "takes a second instance")
@@ -339,25 +339,25 @@ func (e *explorer) stepWork(w *model, now time.Time, answer Answer) string {
 	switch out.Action {
 	case Wait:
 		require(w.state.Work.Stage == Pausing, "waits for nothing")
-	case Look:
+	case Preflight:
 	case Judge:
 		require(w.ahead != none && !w.discarding, "judges a missing preparation")
 	case Prepare, Build:
-		require(w.looked, "begins before it has looked")
+		require(w.checked, "begins before its preflight")
 		require(w.hand == none, out.Action.String()+"s a second instance")
 	case Await:
 		require(w.hand == full && w.state.Work.Ready() == claimTerm, "waits for predecessors and is not prepared")
 	case Join:
 		require(w.hand == full, "joins with nothing in hand")
 	case Run:
-		require(w.claimed && w.looked, "runs unclaimed, or before it has looked")
+		require(w.claimed && w.checked, "runs unclaimed, or before its preflight")
 		require(w.hand == cold || w.hand == full && w.judged, "runs an instance that is "+w.hand.String()+" or unfit")
 		require(!w.stopped, "runs after it was told to stop")
 	case Drop:
 		require(w.hand != none, "drops nothing")
 	case Return:
 		require(w.hand == none && w.state.Work.Stage == Idle, "returns with something in hand")
-		w.doing, w.looked, w.claimed, w.stopped = Wait, false, false, false
+		w.doing, w.checked, w.claimed, w.stopped = Wait, false, false, false
 	default:
 		e.fail(before, "works by "+out.Action.String())
 	}
@@ -474,9 +474,9 @@ func TestExploreConvicts(t *testing.T) {
 				}
 				return out
 			})},
-		{"run before it has looked", "runs unclaimed, or before it has looked",
+		{"run before its preflight", "runs unclaimed, or before its preflight",
 			work(func(_ Input, out Output) Output {
-				if out.Action == Look {
+				if out.Action == Preflight {
 					out.Action, out.State.Work.Stage = Run, Running
 				}
 				return out

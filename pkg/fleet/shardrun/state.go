@@ -94,9 +94,9 @@ type WorkStage int
 const (
 	// Idle: there is no work. The claim, if there is one, may be released.
 	Idle WorkStage = iota
-	// Looking: the work reads plan and Leases as they were at the claim or later, and fences the
+	// Checking: the work reads plan and Leases as they were at the claim or later, and fences the
 	// dead.
-	Looking
+	Checking
 	// Judging: the work checks whether the prepared instance has seen the last write.
 	Judging
 	// Succeeding: the work prepares the shard while shards of an older plan run some of it.
@@ -118,7 +118,7 @@ const (
 
 func (s WorkStage) String() string {
 	return [...]string{
-		"Idle", "Looking", "Judging", "Succeeding", "Waiting", "Joining", "Building", "Running",
+		"Idle", "Checking", "Judging", "Succeeding", "Waiting", "Joining", "Building", "Running",
 		"Pausing", "Dropping",
 	}[s]
 }
@@ -191,9 +191,9 @@ const (
 	// End ends the run: nothing is prepared.
 	End
 
-	// Look reads plan and Leases and fences the dead. It fails if the shard may not run. Its answer
+	// Preflight reads plan and Leases and fences the dead. It fails if the shard may not run. Its answer
 	// has Rivals if predecessors are not released.
-	Look
+	Preflight
 	// Judge checks whether the prepared instance is fit, and fails if not.
 	Judge
 	// Prepare builds and fills an instance for a successor, in a slot. It fails only if the work
@@ -220,7 +220,7 @@ const (
 func (a Action) String() string {
 	return [...]string{
 		"Wait", "Fill", "Cancel", "Ask", "Unask", "Yield", "Discard", "End",
-		"Look", "Judge", "Prepare", "Await", "Join", "Build", "Run", "Drop", "Return",
+		"Preflight", "Judge", "Prepare", "Await", "Join", "Build", "Run", "Drop", "Return",
 	}[a]
 }
 

@@ -254,44 +254,44 @@ func TestWorkStep(t *testing.T) {
 	}{
 		{row: "nothing begins", before: Idle, action: Wait, after: Idle},
 		{
-			row: "a claim begins", before: Idle, begun: 7, prepared: warm, action: Look,
-			after: Looking, preparedThen: warm,
+			row: "a claim begins", before: Idle, begun: 7, prepared: warm, action: Preflight,
+			after: Checking, preparedThen: warm,
 		},
 		{
-			row: "it may not run", before: Looking, answer: fails, prepared: warm, action: Return,
+			row: "it may not run", before: Checking, answer: fails, prepared: warm, action: Return,
 			after: Idle, preparedThen: warm,
 		},
 		{
-			row: "it is to stop", before: Looking, stopped: true, prepared: warm, action: Return,
+			row: "it is to stop", before: Checking, stopped: true, prepared: warm, action: Return,
 			after: Idle, preparedThen: warm,
 		},
 		{
-			row: "others are in the way", before: Looking, answer: rivals, prepared: warm,
+			row: "others are in the way", before: Checking, answer: rivals, prepared: warm,
 			action: Prepare, after: Succeeding, preparedThen: rejected,
 		},
 		{
-			row: "others are, and nothing was prepared", before: Looking, answer: rivals,
+			row: "others are, and nothing was prepared", before: Checking, answer: rivals,
 			action: Prepare, after: Succeeding,
 		},
 		{
-			row: "something is prepared", before: Looking, prepared: warm, action: Judge,
+			row: "something is prepared", before: Checking, prepared: warm, action: Judge,
 			after: Judging, preparedThen: judged,
 		},
 		{
-			row: "something is being filled", before: Looking,
+			row: "something is being filled", before: Checking,
 			prepared: Preparation{Stage: Filling},
 			action:   Judge, after: Judging, preparedThen: Preparation{Stage: Filling, Hold: Judged},
 		},
 		{
-			row: "something is rejected", before: Looking, prepared: rejected,
+			row: "something is rejected", before: Checking, prepared: rejected,
 			action: Build, after: Building, preparedThen: rejected,
 		},
 		{
-			row: "something is discarded", before: Looking,
+			row: "something is discarded", before: Checking,
 			prepared: Preparation{Stage: Discarding},
 			action:   Build, after: Building, preparedThen: Preparation{Stage: Discarding},
 		},
-		{row: "nothing is prepared", before: Looking, action: Build, after: Building},
+		{row: "nothing is prepared", before: Checking, action: Build, after: Building},
 
 		{
 			row: "it is fit", before: Judging, prepared: judged, action: Run, after: Running,

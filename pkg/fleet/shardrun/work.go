@@ -7,11 +7,11 @@ package shardrun
 // a preparation that is Filling or Warm, and Free.
 //
 //	Stage       Condition           Action    Next         The preparation
-//	Idle        Begun               Look      Looking
-//	Looking     fails, or Stopped   Return    Idle
-//	Looking     rivals              Prepare   Succeeding   rejected
-//	Looking     offered             Judge     Judging      Judged
-//	Looking     otherwise           Build     Building
+//	Idle        Begun               Preflight Checking
+//	Checking    fails, or Stopped   Return    Idle
+//	Checking    rivals              Prepare   Succeeding   rejected
+//	Checking    offered             Judge     Judging      Judged
+//	Checking    otherwise           Build     Building
 //	Judging     fails, Stopped      Return    Idle         rejected
 //	Judging     fails               Build     Building     rejected
 //	Judging     otherwise           *         *            Resting, Until Retry
@@ -42,10 +42,10 @@ func WorkStep(in Input) Output {
 		if in.Begun == 0 {
 			return Output{Action: Wait, State: in.State}
 		}
-		in.State.Work = Work{Stage: Looking, Term: in.Begun}
-		return Output{Action: Look, State: in.State}
-	case Looking:
-		return in.looked()
+		in.State.Work = Work{Stage: Checking, Term: in.Begun}
+		return Output{Action: Preflight, State: in.State}
+	case Checking:
+		return in.checked()
 	case Judging:
 		return in.judged()
 	case Succeeding:
@@ -98,7 +98,7 @@ func (in Input) work(a Action, stage WorkStage) Output {
 	return out
 }
 
-func (in Input) looked() Output {
+func (in Input) checked() Output {
 	switch {
 	case in.Answer.Failed || in.Stopped:
 		return in.work(Return, Idle)

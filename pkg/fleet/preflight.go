@@ -88,19 +88,19 @@ func (o others) wroteSince(then time.Time) bool {
 	return slices.ContainsFunc(o.all, func(o election.Observation) bool { return o.Holder != "" || o.Seen.After(then) })
 }
 
-// look returns the Leases that concern a claim before it is used. It reads plan and Leases as they
-// were when the claim was written to its Lease, or later. As each claim is on its Lease before its
-// holder looks, of two holders that look at least one sees the other. look tries until it has read
-// the Leases or ctx ends. It returns an error if the shard may not run at all.
-func (m *Member) look(ctx context.Context, r *shardRunner) (others, error) {
+// preflight returns the Leases that concern a claim before it is used. It reads plan and Leases as
+// they were when the claim was written to its Lease, or later. As each claim is on its Lease before
+// its holder's preflight, at least one of two holders sees the other. preflight tries until it has
+// read the Leases or ctx ends. It returns an error if the shard may not run at all.
+func (m *Member) preflight(ctx context.Context, r *shardRunner) (others, error) {
 	if m.awaitOwn(ctx, r) {
-		return m.lookAt(ctx, m.observer.List(), r)
+		return m.preflightIn(ctx, m.observer.List(), r)
 	}
 	backoff := m.retrySoon()
 	for ctx.Err() == nil {
 		seen, err := m.lists.read(ctx, m.runners.all.Go, m.readAll)
 		if err == nil {
-			return m.lookAt(ctx, seen, r)
+			return m.preflightIn(ctx, seen, r)
 		}
 		if ctx.Err() != nil {
 			break
@@ -122,7 +122,7 @@ func (m *Member) awaitOwn(ctx context.Context, r *shardRunner) bool {
 	if !known {
 		return false
 	}
-	if faults.LookHasty {
+	if faults.PreflightHasty {
 		return true
 	}
 	latest := m.config.Clock.Now().Add(m.config.Timing.RenewDeadline / 2)
@@ -139,7 +139,7 @@ func (m *Member) awaitOwn(ctx context.Context, r *shardRunner) bool {
 	return false
 }
 
-func (m *Member) lookAt(ctx context.Context, seen []election.Observation, r *shardRunner) (others, error) {
+func (m *Member) preflightIn(ctx context.Context, seen []election.Observation, r *shardRunner) (others, error) {
 	if lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, r.shard.ID)); lease.Holder != m.incarnation {
 		return others{}, fmt.Errorf("the Lease %s names %q", lease.Name, lease.Holder)
 	}

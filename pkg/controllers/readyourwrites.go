@@ -9,14 +9,14 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/transport"
 
-	"github.com/flotilla-kube/flotilla/internal/answer"
+	"github.com/flotilla-kube/flotilla/internal/apiresponse"
 )
 
-// seeingLimit is the longest that an update waits to be seen. A watch event takes a few
+// readLimit is the longest that an update waits to be seen. A watch event takes a few
 // milliseconds; if one takes much longer, workers must not stop for it.
-const seeingLimit = 50 * time.Millisecond
+const readLimit = 50 * time.Millisecond
 
-// seeing makes updates return when the shard's cache has seen them, or after seeingLimit. It is for
+// readYourWrites makes updates return when the shard's cache has seen them, or after readLimit. It is for
 // controllers whose row in the catalogue says AwaitUpdates.
 //
 // Such a controller updates status at the end of a sync and begins the next sync of the same object
@@ -25,35 +25,35 @@ const seeingLimit = 50 * time.Millisecond
 // which causes a conflict and wastes a request and its part of the rate limit.
 //
 // see is informer.Factory.See.
-func seeing(see func(context.Context, schema.GroupResource, string) error) transport.WrapperFunc {
-	return func(next http.RoundTripper) http.RoundTripper { return seeingTransport{next, see} }
+func readYourWrites(see func(context.Context, schema.GroupResource, string) error) transport.WrapperFunc {
+	return func(next http.RoundTripper) http.RoundTripper { return readYourWritesTransport{next, see} }
 }
 
-type seeingTransport struct {
+type readYourWritesTransport struct {
 	next http.RoundTripper
 	see  func(context.Context, schema.GroupResource, string) error
 }
 
-var _ utilnet.RoundTripperWrapper = seeingTransport{}
+var _ utilnet.RoundTripperWrapper = readYourWritesTransport{}
 
 // WrappedRoundTripper lets client-go find the transport behind this one.
-func (t seeingTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
+func (t readYourWritesTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // RoundTrip implements http.RoundTripper.
-func (t seeingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t readYourWritesTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.next.RoundTrip(req)
 	if err != nil || req.Method != http.MethodPut || resp.StatusCode != http.StatusOK {
 		return resp, err
 	}
-	resource, ok := answer.Resource(req.URL.Path)
+	resource, ok := apiresponse.Resource(req.URL.Path)
 	if !ok {
 		return resp, nil
 	}
-	resp.Body = answer.Body(resp, func(written answer.Object, err error) {
+	resp.Body = apiresponse.Body(resp, func(written apiresponse.Object, err error) {
 		if err != nil || written.Version == "" {
 			return
 		}
-		ctx, cancel := context.WithTimeout(req.Context(), seeingLimit)
+		ctx, cancel := context.WithTimeout(req.Context(), readLimit)
 		defer cancel()
 		_ = t.see(ctx, resource, written.Version) // the update is done, seen or not
 	})

@@ -1,4 +1,4 @@
-package answer
+package apiresponse
 
 import "k8s.io/apimachinery/pkg/util/resourceversion"
 

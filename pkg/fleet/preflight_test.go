@@ -29,10 +29,10 @@ func (c beforeClaim) Update(ctx context.Context, lease *coordinationv1.Lease, op
 	return c.Client.Update(ctx, lease, opts)
 }
 
-// TestLookIsNotBeforeTheClaim claims a shard of another plan, and begins its work, in the moment
+// TestPreflightIsNotBeforeTheClaim claims a shard of another plan, and begins its work, in the moment
 // before b claims a shard that overlaps with it. b's watch reports that only later, or not at all:
 // b must wait for the watch, or list the Leases.
-func TestLookIsNotBeforeTheClaim(t *testing.T) {
+func TestPreflightIsNotBeforeTheClaim(t *testing.T) {
 	for name, late := range map[string]func(*leasetest.Client){
 		"the watch lags":  func(c *leasetest.Client) { c.LagWatch(700 * time.Millisecond) },
 		"the watch hangs": func(c *leasetest.Client) { c.Block("watch") },

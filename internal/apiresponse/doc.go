@@ -1,4 +1,4 @@
-// Package answer reads what an API server's answer to a write says of the object, without decoding
+// Package apiresponse reads what an API server's answer to a write says of the object, without decoding
 // it: its version, or that it is gone.
 //
 // # Guarantees
@@ -15,4 +15,4 @@
 //   - The version of an object in JSON that is larger than what is kept: its beginning is not JSON.
 //     In protobuf the version is at the beginning.
 //   - Answers to lists have versions of lists.
-package answer
+package apiresponse

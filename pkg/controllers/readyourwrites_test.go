@@ -21,7 +21,7 @@ func TestUpdatesReturnSeen(t *testing.T) {
 		lag, want          time.Duration
 	}{
 		"an update":             {http.MethodPut, "/apis/apps/v1/namespaces/n/deployments/d/status", object, 200, 3 * time.Millisecond, 3 * time.Millisecond},
-		"a cache that is stuck": {http.MethodPut, "/apis/apps/v1/namespaces/n/deployments/d", object, 200, time.Hour, seeingLimit},
+		"a cache that is stuck": {http.MethodPut, "/apis/apps/v1/namespaces/n/deployments/d", object, 200, time.Hour, readLimit},
 		"an update refused":     {http.MethodPut, "/apis/apps/v1/namespaces/n/deployments/d", object, 409, time.Hour, 0},
 		"a creation":            {http.MethodPost, "/apis/apps/v1/namespaces/n/deployments", object, 201, time.Hour, 0},
 		"a read":                {http.MethodGet, "/apis/apps/v1/namespaces/n/deployments/d", object, 200, time.Hour, 0},
@@ -42,7 +42,7 @@ func TestUpdatesReturnSeen(t *testing.T) {
 						return ctx.Err()
 					}
 				}
-				client := http.Client{Transport: seeing(see)(oneAnswer{tc.status, tc.body})}
+				client := http.Client{Transport: readYourWrites(see)(oneAnswer{tc.status, tc.body})}
 				request, err := http.NewRequestWithContext(t.Context(), tc.method, "http://server.test"+tc.path, http.NoBody)
 				if err != nil {
 					t.Fatal(err)

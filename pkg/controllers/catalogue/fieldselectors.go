@@ -14,28 +14,28 @@ var (
 
 // accountTokens are the Secrets with the token of a service account. Secrets never change their
 // type.
-func accountTokens(why string) Part {
-	return Part{Resource: secrets, Why: why,
+func accountTokens(why string) FieldSelector {
+	return FieldSelector{Resource: secrets, Why: why,
 		Selector: selectors.OneTermEqualSelector("type", string(v1.SecretTypeServiceAccountToken)).String()}
 }
 
 // bootstrapTokens are the Secrets with a token for a node that joins.
-func bootstrapTokens(namespace, why string) Part {
-	return Part{Resource: secrets, Why: why, Selector: selectors.AndSelectors(
+func bootstrapTokens(namespace, why string) FieldSelector {
+	return FieldSelector{Resource: secrets, Why: why, Selector: selectors.AndSelectors(
 		selectors.OneTermEqualSelector("metadata.namespace", namespace),
 		selectors.OneTermEqualSelector("type", string(v1.SecretTypeBootstrapToken))).String()}
 }
 
 // clusterInfo is the one ConfigMap that is signed.
-func clusterInfo(why string) Part {
+func clusterInfo(why string) FieldSelector {
 	options := bootstrap.DefaultSignerOptions()
-	return Part{Resource: configMaps, Why: why, Selector: selectors.AndSelectors(
+	return FieldSelector{Resource: configMaps, Why: why, Selector: selectors.AndSelectors(
 		selectors.OneTermEqualSelector("metadata.namespace", options.ConfigMapNamespace),
 		selectors.OneTermEqualSelector("metadata.name", options.ConfigMapName)).String()}
 }
 
 // rootCAs are the ConfigMaps that are published to each namespace.
-func rootCAs(why string) Part {
-	return Part{Resource: configMaps, Why: why,
+func rootCAs(why string) FieldSelector {
+	return FieldSelector{Resource: configMaps, Why: why,
 		Selector: selectors.OneTermEqualSelector("metadata.name", rootcacertpublisher.RootCACertConfigMapName).String()}
 }

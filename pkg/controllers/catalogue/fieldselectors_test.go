@@ -46,7 +46,7 @@ func TestPartsAreAskedFor(t *testing.T) {
 	}
 	for _, row := range All() {
 		parts := map[schema.GroupVersionResource]string{}
-		for _, part := range row.Parts {
+		for _, part := range row.FieldSelectors {
 			if _, known := types[part.Resource]; !known || part.Selector == "" || part.Why == "" {
 				t.Errorf("%s: part %+v needs a resource that this test knows, a selector and a reason", row.Name, part)
 			}
@@ -69,7 +69,7 @@ func TestPartsAreAskedFor(t *testing.T) {
 		}
 		for resource, typ := range types {
 			if _, part := parts[resource]; part != recorder.asked[typ] {
-				t.Errorf("%s: asks for %s: %t, has a part of them: %t. See what it reads, and name it in the row's Parts",
+				t.Errorf("%s: asks for %s: %t, has a part of them: %t. See what it reads, and name it in the row's FieldSelectors",
 					row.Name, resource.Resource, recorder.asked[typ], part)
 			}
 		}
@@ -77,7 +77,7 @@ func TestPartsAreAskedFor(t *testing.T) {
 }
 
 // TestCastsAreUpstreams gives upstream's evaluators and update filter the metadata of each kind.
-// Those that need more are the row's Casts.
+// Those that need more are the row's TypedKinds.
 func TestCastsAreUpstreams(t *testing.T) {
 	newFixture(t) // It sets the feature gates.
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
@@ -108,11 +108,11 @@ func TestCastsAreUpstreams(t *testing.T) {
 	}
 	row, _ := Lookup(names.ResourceQuotaController)
 	want := map[schema.GroupResource]bool{}
-	for _, resource := range row.Casts {
+	for _, resource := range row.TypedKinds {
 		want[resource] = true
 	}
 	if diff := gocmp.Diff(cast, want); diff != "" {
-		t.Errorf("upstream casts (-), Casts of the row (+):\n%s", diff)
+		t.Errorf("upstream casts (-), TypedKinds of the row (+):\n%s", diff)
 	}
 	if len(cast) == 0 {
 		t.Error("upstream casts nothing", slices.Collect(maps.Keys(cast)))
