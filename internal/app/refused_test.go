@@ -19,6 +19,13 @@ import (
 // would end it. The kubeconfig leads nowhere: flags and files are checked without a server.
 func refusal(t *testing.T, flags []string) error {
 	t.Helper()
+	_, _, err := processOf(t, flags)
+	return err
+}
+
+// processOf returns a process with the flags that has contacted nobody.
+func processOf(t *testing.T, flags []string) (*Options, *controllers.Process, error) {
+	t.Helper()
 	o, err := NewOptions()
 	if err != nil {
 		t.Fatal(err)
@@ -29,18 +36,18 @@ func refusal(t *testing.T, flags []string) error {
 	}
 	common := []string{"--secure-port=0", "--member-name=m", "--kubeconfig=" + kubeconfig(t), "--use-service-account-credentials=true", "--service-account-private-key-file=" + key(t)}
 	if err := all.Parse(append(common, flags...)); err != nil {
-		return err
+		return nil, nil, err
 	}
 	if err := o.ComponentGlobalsRegistry.Set(); err != nil {
-		return err
+		return nil, nil, err
 	}
 	c, err := o.complete(t.Context())
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	t.Cleanup(c.EventBroadcaster.Shutdown)
-	_, _, err = newProcess(c, o, controllers.NewEndpoints())
-	return err
+	process, _, err := newProcess(c, o, controllers.NewEndpoints())
+	return o, process, err
 }
 
 func kubeconfig(t *testing.T) string {

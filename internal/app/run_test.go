@@ -101,6 +101,23 @@ func TestFlagsReachTheFleet(t *testing.T) {
 	}
 }
 
+// TestShardsAreComplete finds a part of flotilla.Shards that is forgotten.
+func TestShardsAreComplete(t *testing.T) {
+	o, process, err := processOf(t, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shards, err := shardsOf(o, process)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for field, value := range reflect.ValueOf(shards).Fields() {
+		if value.IsZero() {
+			t.Errorf("Shards.%s is not set", field.Name)
+		}
+	}
+}
+
 func setNativeHistograms(t *testing.T, to bool) {
 	t.Helper()
 	gates := utilfeature.DefaultFeatureGate

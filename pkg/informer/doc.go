@@ -68,8 +68,9 @@
 // An informer of slim copies of everything takes part in that. If a range holds an object, it
 // stores the same one; of all others it stores slim copies, made as objects arrive. While there is
 // such an informer, ranges stay with it even if the server filters: the process receives everything
-// anyway. A range that comes later first reads its part by itself. When it leaves, the informer of
-// slim copies replaces the objects that it has shared by copies.
+// anyway. A range that comes later first reads its part by itself, unless [Pool.Expect] had said
+// that it would come: then the informer of slim copies holds its objects whole, and it follows that.
+// When it leaves, the informer of slim copies replaces the objects that it has shared by copies.
 //
 // # Guarantees
 //

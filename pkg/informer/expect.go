@@ -34,18 +34,19 @@ func (p *Pool) Expect(ranges []shard.Range) {
 	}
 }
 
-// guest is a range that follows an informer of slim copies, which holds the range's objects whole.
-type guest struct {
+// wholeFollower is a range that follows an informer of slim copies, which holds the range's objects
+// whole.
+type wholeFollower struct {
 	within shard.Range
 	into   *sink
-	host   *shared
+	lead   *shared
 	// left is closed once the range does not follow any more.
 	left chan struct{}
 }
 
-// host returns the informer of slim copies that holds the range whole, or will after the list in
-// progress, and the feed that fills it; nil if there is none.
-func (p *Pool) host(key sharedKey, within shard.Range) (*shared, *feed) {
+// holderOfWhole returns the informer of slim copies that holds the range whole, or will after the
+// list in progress, and the feed that fills it; nil if there is none.
+func (p *Pool) holderOfWhole(key sharedKey, within shard.Range) (*shared, *feed) {
 	p.mu.Lock()
 	s, f := p.shared[sharedKey{resource: key.resource, slim: true}], p.feeds[key]
 	running := s != nil && s.running
@@ -66,40 +67,40 @@ func (p *Pool) host(key sharedKey, within shard.Range) (*shared, *feed) {
 	return nil, nil
 }
 
-// admit makes g follow its host. It returns false if the host does not hold the range whole, or
+// follow makes w follow its lead. It returns false if the lead does not hold the range whole, or
 // cannot be followed.
-func (f *feed) admit(g *guest) bool {
+func (f *feed) follow(w *wholeFollower) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !slices.Contains(f.whole, g.within) || !g.host.follow(g.into) {
+	if !slices.Contains(f.whole, w.within) || !w.lead.follow(w.into) {
 		return false
 	}
-	f.guests[g] = struct{}{}
+	f.followers[w] = struct{}{}
 	return true
 }
 
-// dismiss ends what admit began. It may be called more than once.
-func (f *feed) dismiss(g *guest) {
+// unfollow ends what follow began. It may be called more than once.
+func (f *feed) unfollow(w *wholeFollower) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.dismissLocked(g)
+	f.unfollowLocked(w)
 	f.slimLocked()
 }
 
-func (f *feed) dismissLocked(g *guest) {
-	if _, here := f.guests[g]; !here {
+func (f *feed) unfollowLocked(w *wholeFollower) {
+	if _, here := f.followers[w]; !here {
 		return
 	}
-	g.host.unfollow(g.into)
-	delete(f.guests, g)
-	close(g.left)
+	w.lead.unfollow(w.into)
+	delete(f.followers, w)
+	close(w.left)
 }
 
-// dismissAllLocked is for when what fills the host changes: it may hold slim copies of everything
+// unfollowAllLocked is for when what fills the lead changes: it may hold slim copies of everything
 // after that.
-func (f *feed) dismissAllLocked() {
-	for g := range f.guests {
-		f.dismissLocked(g)
+func (f *feed) unfollowAllLocked() {
+	for w := range f.followers {
+		f.unfollowLocked(w)
 	}
 	f.whole = nil
 }
@@ -110,9 +111,9 @@ func (f *feed) wantedLocked() []shard.Range {
 	if expected := f.pool.expected.Load(); expected != nil {
 		wanted = slices.Clone(*expected)
 	}
-	for g := range f.guests {
-		if !slices.Contains(wanted, g.within) {
-			wanted = append(wanted, g.within)
+	for w := range f.followers {
+		if !slices.Contains(wanted, w.within) {
+			wanted = append(wanted, w.within)
 		}
 	}
 	return slices.DeleteFunc(wanted, shard.Range.IsEverything)

@@ -263,7 +263,7 @@ func (f *Factory) namespacesIn(all *view, example runtime.Object, follows func(*
 func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object, follows func(*shared)) *Informer {
 	from := following{
 		pool: f.pool, keys: append(key.supersets(), key), read: f.reads(key, read, example, f.keepsObject, nil), past: f.past,
-		follows: follows, within: f.visits(key),
+		follows: follows, within: f.wholeWithin(key),
 		// The server that was probed filters, but another one may answer.
 		outside: &f.pool.discarded,
 	}
@@ -279,8 +279,8 @@ func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object, fol
 	})
 }
 
-// visits returns the range whose whole objects may be found in an informer of slim copies.
-func (f *Factory) visits(key sharedKey) shard.Range {
+// wholeWithin returns the range whose whole objects may be found in an informer of slim copies.
+func (f *Factory) wholeWithin(key sharedKey) shard.Range {
 	if f.pool.config.Slim[key.resource] == nil || key != (sharedKey{resource: key.resource}) {
 		return shard.Everything()
 	}

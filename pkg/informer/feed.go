@@ -44,11 +44,11 @@ type feed struct {
 	// mu makes each event of a reading one step for all of its ranges, and guards changes of the
 	// ranges. It is taken before the mutexes of their informers.
 	mu sync.Mutex
-	// whole are the ranges whose objects the informer of slim copies holds whole, as Expect has
-	// asked before its list, and guests are those among them that follow it. Whole objects are
-	// never exchanged for slim copies in a range that has a guest.
-	whole  []shard.Range
-	guests map[*guest]struct{}
+	// whole are the ranges whose objects the informer of slim copies holds whole, because they were
+	// expected when it listed. followers are the informers of those ranges that follow it; while a
+	// range has one, its objects stay whole.
+	whole     []shard.Range
+	followers map[*wholeFollower]struct{}
 	// readings are the readings that have ranges, the oldest first. Only the first one takes ranges
 	// over, so no range goes over twice.
 	readings []*reading
@@ -100,7 +100,7 @@ func (p *Pool) enter(key sharedKey, read reader, example runtime.Object) *feed {
 	defer p.mu.Unlock()
 	f, ok := p.feeds[key]
 	if !ok {
-		f = &feed{pool: p, key: key, read: read, example: example, filters: make(chan struct{}), guests: map[*guest]struct{}{}}
+		f = &feed{pool: p, key: key, read: read, example: example, filters: make(chan struct{}), followers: map[*wholeFollower]struct{}{}}
 		p.feeds[key] = f
 	}
 	f.users++
@@ -171,7 +171,7 @@ func (f *feed) quit(p *portion) (lost bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if p.slim != nil {
-		f.dismissAllLocked()
+		f.unfollowAllLocked()
 	}
 	delete(p.reading.portions, p)
 	if len(p.reading.portions) == 0 {
@@ -494,9 +494,9 @@ func (r *reading) replaceSlimLocked(p *portion, list []any, version string) erro
 	for n, obj := range list {
 		list[n] = f.formLocked(p, obj)
 	}
-	for g := range f.guests {
-		if !slices.Contains(f.whole, g.within) {
-			f.dismissLocked(g)
+	for w := range f.followers {
+		if !slices.Contains(f.whole, w.within) {
+			f.unfollowLocked(w)
 		}
 	}
 	err := p.into.Replace(list, version)

@@ -57,7 +57,7 @@ func TestFollowersModel(t *testing.T) {
 				total.carried += run.carried
 				total.whole += run.whole
 				total.midstream += run.midstream
-				total.visited += run.visited
+				total.followedSlim += run.followedSlim
 				streamed += run.history.streamed
 				changed += run.history.changed
 				total.refreshed += run.refreshed
@@ -71,13 +71,13 @@ func TestFollowersModel(t *testing.T) {
 	}
 	t.Logf("%d runs: %d times a range was seen to follow, %d times to read with others, %d notifications, %d slim copies and %d whole objects beside them in the end",
 		runs, total.attached, total.together, total.notified, total.carried, total.whole)
-	t.Logf("%d times a range was seen to follow the informer of slim copies", total.visited)
+	t.Logf("%d times a range was seen to follow the informer of slim copies", total.followedSlim)
 	t.Logf("%d lists in the form of watches, with %d changes in them; %d ranges began in the middle of one that others read",
 		streamed, changed, total.midstream)
 	t.Logf("%d caches were found to be of the present when they were asked; %d short watches ended with a bookmark, %d of them behind",
 		total.refreshed, bookmarks, behind)
 	if *followSeed == 0 && (total.refreshed < runs || bookmarks < runs/3 || behind < runs/10 ||
-		total.attached < runs || total.together < runs || total.visited < runs ||
+		total.attached < runs || total.together < runs || total.followedSlim < runs ||
 		total.notified < runs || total.parted < runs/10 || total.carried < runs || total.whole < runs || streamed < runs || changed < runs || total.midstream < runs/2) {
 		t.Errorf("hardly anything was followed, read together, streamed, or refreshed")
 	}
@@ -98,8 +98,8 @@ type modelRun struct {
 	// attached counts how often a look found a follower, together how often it found a range that
 	// read with others. notified counts calls of handlers.
 	attached, together, notified int
-	// visited counts how often a look found a range that followed the informer of slim copies.
-	visited int
+	// followedSlim counts how often a look found a range that followed the informer of slim copies.
+	followedSlim int
 	// parted counts how often ranges continued after the informer of everything had gone.
 	parted int
 	// carried counts slim copies, and whole counts objects that a range and the informer of slim
@@ -328,8 +328,8 @@ func (run *modelRun) expect() {
 	}
 }
 
-// guests returns how many ranges follow the informer of slim copies.
-func (run *modelRun) guests() int {
+// slimFollowers returns how many ranges follow the informer of slim copies.
+func (run *modelRun) slimFollowers() int {
 	run.pool.mu.Lock()
 	f := run.pool.feeds[sharedKey{resource: configMaps}]
 	run.pool.mu.Unlock()
@@ -338,7 +338,7 @@ func (run *modelRun) guests() int {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.guests)
+	return len(f.followers)
 }
 
 func (run *modelRun) toggleWhole() {
@@ -435,7 +435,7 @@ func (run *modelRun) look() {
 		run.checkSlim()
 	}
 	run.attached += run.pool.Followed()[configMaps]
-	run.visited += run.guests()
+	run.followedSlim += run.slimFollowers()
 	for _, n := range run.pool.sharing() {
 		if n > 1 {
 			run.together += n

@@ -94,7 +94,7 @@ func (f following) source() source {
 // run fills the informer until ctx ends.
 func (f *follower) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		if f.visit(ctx) {
+		if f.followWhole(ctx) {
 			continue
 		}
 		if lead := f.awaitLead(ctx); lead != nil && f.attach(ctx, lead) && f.stay(ctx, lead, nil, func() { lead.unfollow(f.passed) }) {
@@ -139,23 +139,23 @@ func (f *follower) await(ctx context.Context, lead *shared) bool {
 	return false
 }
 
-// visit fills the informer from one of slim copies that holds its range whole, and follows that for
-// as long as it does. It returns false if there is none, or the informer has been filled already:
-// then it continues from its version.
-func (f *follower) visit(ctx context.Context) bool {
+// followWhole fills the informer from one of slim copies that holds its range whole, and follows
+// that for as long as it does. It returns false if there is none, or if the informer has been filled
+// already: then it continues from its version.
+func (f *follower) followWhole(ctx context.Context) bool {
 	if f.within.IsEverything() || f.has() {
 		return false
 	}
-	host, from := f.pool.host(f.keys[len(f.keys)-1], f.within)
-	if host == nil || !f.await(ctx, host) {
+	lead, from := f.pool.holderOfWhole(f.keys[len(f.keys)-1], f.within)
+	if lead == nil || !f.await(ctx, lead) {
 		return false
 	}
-	g := &guest{within: f.within, into: f.passed, host: host, left: make(chan struct{})}
-	if !from.admit(g) {
+	w := &wholeFollower{within: f.within, into: f.passed, lead: lead, left: make(chan struct{})}
+	if !from.follow(w) {
 		return false
 	}
 	f.reads.lost = false
-	return f.stay(ctx, host, g.left, func() { from.dismiss(g) })
+	return f.stay(ctx, lead, w.left, func() { from.unfollow(w) })
 }
 
 func (f *follower) findLead() *shared {

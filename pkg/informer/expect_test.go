@@ -1,0 +1,122 @@
+package informer
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// TestExpectedRangeFollows checks that a range which was expected when the informer of slim copies
+// listed reads nothing itself and shares its objects, that a range which was not expected lists its
+// part, and that nothing stays whole for a range that is not expected any more and has gone.
+func TestExpectedRangeFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{fakeResource: newFakeResource(t)}
+		inLow, inHigh := namesInHalves(t)
+		s.Add(withData(inLow, "1"))
+		s.Add(withData(inHigh, "1"))
+		pool := newSlimPool(t, &apiServer{shards: true})
+		low, high := halves(t, pool)
+		pool.Expect([]shard.Range{low.within})
+		group := pool.NewFactory(shard.Everything(), nil, time.Time{})
+		defer group.Shutdown()
+		slim := group.readingSlim(configMaps, s, &v1.ConfigMap{})
+		group.StartWithContext(t.Context())
+		isWhole := func(in string) bool { return len(holding(t, slim, in).Data) > 0 }
+		look := func(when string, wholeLow, wholeHigh bool) {
+			t.Helper()
+			settle()
+			if isWhole(inLow) != wholeLow || isWhole(inHigh) != wholeHigh {
+				t.Errorf("%s: the objects of the ranges are whole: %t and %t, want %t and %t",
+					when, isWhole(inLow), isWhole(inHigh), wholeLow, wholeHigh)
+			}
+		}
+		look("before any range", true, false)
+		s.asked()
+		ranged := low.reading(configMaps, s, &v1.ConfigMap{})
+		low.StartWithContext(t.Context())
+		look("with the expected range", true, false)
+		if everything, own, watches := s.asked(); everything+own+watches != 0 || holding(t, ranged, inLow) != holding(t, slim, inLow) {
+			t.Errorf("the expected range caused %d lists of everything, %d of itself and %d watches, or holds an object of its own", everything, own, watches)
+		}
+		other := high.reading(configMaps, s, &v1.ConfigMap{})
+		high.StartWithContext(t.Context())
+		look("with a range that was not expected", true, true)
+		if _, own, _ := s.asked(); own == 0 || len(holding(t, other, inHigh).Data) == 0 {
+			t.Errorf("the other range listed %d times", own)
+		}
+		s.Modify(withData(inLow, "2"))
+		pool.Expect(nil)
+		look("when it is in use and not expected any more", true, true)
+		if got := holding(t, ranged, inLow).Data["v"]; got != "2" {
+			t.Errorf("the range holds version %q", got)
+		}
+		low.Shutdown()
+		look("when the range has gone", false, true)
+		s.Modify(withData(inLow, "3"))
+		look("after another change", false, true)
+	})
+}
+
+// TestExpectedRangeContinues checks that a range continues from its version, and lists nothing,
+// when the informer of slim copies that it followed goes.
+func TestExpectedRangeContinues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{fakeResource: newFakeResource(t)}
+		inLow, _ := namesInHalves(t)
+		s.Add(withData(inLow, "1"))
+		pool := newSlimPool(t, &apiServer{shards: true})
+		low, _ := halves(t, pool)
+		pool.Expect([]shard.Range{low.within})
+		group := pool.NewFactory(shard.Everything(), nil, time.Time{})
+		group.readingSlim(configMaps, s, &v1.ConfigMap{})
+		group.StartWithContext(t.Context())
+		ranged := low.reading(configMaps, s, &v1.ConfigMap{})
+		low.StartWithContext(t.Context())
+		settle()
+		s.asked()
+		group.Shutdown()
+		settle()
+		s.Modify(withData(inLow, "2"))
+		settle()
+		if everything, own, watches := s.asked(); everything+own > 0 || watches != 1 {
+			t.Errorf("%d lists of everything, %d of the range and %d watches of it, want one watch", everything, own, watches)
+		}
+		if got := holding(t, ranged, inLow).Data["v"]; got != "2" {
+			t.Errorf("the range holds version %q", got)
+		}
+	})
+}
+
+// withData returns the ConfigMap of a namespace with some data, which slim copies lack.
+func withData(namespace, data string) *v1.ConfigMap {
+	c := newConfigMap(namespace, "one")
+	c.Data = map[string]string{"v": data}
+	return c
+}
+
+// settle waits for longer than informers wait for each other.
+func settle() {
+	time.Sleep(2 * time.Minute) // virtual
+	synctest.Wait()
+}
+
+// holding returns the only object that an informer holds in a namespace.
+func holding(t *testing.T, i cache.SharedIndexInformer, namespace string) *v1.ConfigMap {
+	t.Helper()
+	var found []*v1.ConfigMap
+	for _, obj := range i.GetStore().List() {
+		if c := obj.(*v1.ConfigMap); c.Namespace == namespace {
+			found = append(found, c)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("there are %d objects in %s", len(found), namespace)
+	}
+	return found[0]
+}
