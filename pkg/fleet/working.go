@@ -170,18 +170,18 @@ func (w *working) fresh(ctx context.Context, p *preparation) error {
 	case writes.Shared && (!p.unheld.IsZero() || !p.followed):
 		unknown = errors.New("it was begun while others might still write to some of the shard")
 	}
-	bounded, cancel := context.WithTimeout(ctx, w.member.config.HandoffTimeout)
-	defer cancel()
+	// Without a bound, as for work that is built under the claim: to begin again would take longer
+	// than what is left, and whoever is short of time has just that to lose.
 	select {
 	case <-p.done:
-	case <-bounded.Done():
-		return context.Cause(bounded)
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 	if p.err != nil {
 		return p.err
 	}
 	if unknown == nil {
-		return p.instance.CatchUp(bounded, writes)
+		return w.within(ctx, func(ctx context.Context) error { return p.instance.CatchUp(ctx, writes) })
 	}
 	if standby, ok := p.instance.(Refresher); ok {
 		if faults.StandbyStale {
