@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flotilla-kube/flotilla/internal/status"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
@@ -21,7 +21,7 @@ import (
 // versions gives each member a version that supports canaries, and publishes health for each.
 func (l leases) versions(versions ...string) {
 	for i, v := range versions {
-		a := l[election.MemberLease(testFleet, fmt.Sprintf("flotilla-%d", i))].Annotations
+		a := l[leaserecord.MemberLease(testFleet, fmt.Sprintf("flotilla-%d", i))].Annotations
 		a[leaseapi.CatalogueAnnotation] = skew.Build{Version: v, Controllers: []skew.Controller{{Name: "job", Scopes: []shard.Scope{shard.ScopeNamespaced}}}}.Known().String()
 		a[leaseapi.FormatAnnotation] = leaseapi.PlanFormat
 		a[leaseapi.UseAnnotation] = fmt.Sprintf("100/%d/%d/%d/500/25000", 3+i, 20000*(i+1), 500*i)
@@ -82,7 +82,7 @@ func TestCanaryBeginsAndEnds(t *testing.T) {
 				continue
 			}
 			i := slices.IndexFunc(before.Shards(), func(old shard.Shard) bool { return old.Namespaced() && old.Range.Overlaps(s.Range) })
-			holder := election.MemberOf(*l[leaseapi.ShardLease(testFleet, before.Shards()[i].ID)].Spec.HolderIdentity)
+			holder := leaserecord.MemberOf(*l[leaseapi.ShardLease(testFleet, before.Shards()[i].ID)].Spec.HolderIdentity)
 			if s.Home != holder {
 				t.Errorf("%s has the home %q, want its holder %s", s.ID, s.Home, holder)
 			}
@@ -289,7 +289,7 @@ func TestCanaryStatus(t *testing.T) {
 		}
 	}
 	// If one member publishes no health, the values for its version stay open.
-	delete(l[election.MemberLease(testFleet, "flotilla-1")].Annotations, leaseapi.HealthAnnotation)
+	delete(l[leaserecord.MemberLease(testFleet, "flotilla-1")].Annotations, leaseapi.HealthAnnotation)
 	out, _, err = newCluster(l).run(t, "", "canary", "status")
 	if want := "v1.38.0 (canary)  1        1       -       1.2 %    4       -         -         500µs     25ms      -           40.0\n"; err != nil || !strings.Contains(out, want) {
 		t.Errorf("%v: want %q in\n%s", err, want, out)

@@ -14,7 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flotilla-kube/flotilla/internal/status"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -153,11 +154,11 @@ func drainOf(r *status.Reading, name string, force bool) (draining, error) {
 	}
 	member, _ := r.Roster.Get(name)
 	for _, ring := range r.Plan.Rings {
-		if len(leaseapi.ServersOf([]election.Member{member}, ring.Name)) == 0 {
+		if len(leaseapi.ServersOf([]membership.Member{member}, ring.Name)) == 0 {
 			continue
 		}
-		others := leaseapi.ServersOf(slices.DeleteFunc(r.Roster.Members(), func(m election.Member) bool {
-			return m.Name == name || m.State == election.MemberLeaving || leaseapi.IsDrained(m)
+		others := leaseapi.ServersOf(slices.DeleteFunc(r.Roster.Members(), func(m membership.Member) bool {
+			return m.Name == name || m.State == membership.Leaving || leaseapi.IsDrained(m)
 		}), ring.Name)
 		if len(others) == 0 {
 			d.keeps = append(d.keeps, ring.Name)
@@ -175,7 +176,7 @@ func drainOf(r *status.Reading, name string, force bool) (draining, error) {
 // memberLease returns the Lease of a member. The error names the existing members.
 func memberLease(r *status.Reading, name string) (*coordinationv1.Lease, error) {
 	if name != "" && isMember(r, name) {
-		return r.Lease(election.MemberLease(r.Fleet, name)).Lease, nil
+		return r.Lease(leaserecord.MemberLease(r.Fleet, name)).Lease, nil
 	}
 	var names []string
 	for _, m := range status.Members(r) {
@@ -205,7 +206,7 @@ func heldBy(r *status.Reading, name string) int {
 
 // setDrain writes the annotation on the member's Lease; empty removes it.
 func (c *connection) setDrain(ctx context.Context, name, value string, decide func(*status.Reading) (bool, error)) error {
-	return c.annotate(ctx, election.MemberLease(c.target.Fleet, name), leaseapi.DrainAnnotation, value, decide)
+	return c.annotate(ctx, leaserecord.MemberLease(c.target.Fleet, name), leaseapi.DrainAnnotation, value, decide)
 }
 
 // annotate writes an annotation on a Lease; an empty value removes it. It calls decide with every

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -70,7 +70,7 @@ func TestPrepareRefuses(t *testing.T) {
 	plan := testPlan(t)
 	served := func(l leases, rings string) leases {
 		for _, name := range []string{"flotilla-0", "flotilla-1"} {
-			l[election.MemberLease(testFleet, name)].Annotations[leaseapi.RingsAnnotation] = rings
+			l[leaserecord.MemberLease(testFleet, name)].Annotations[leaseapi.RingsAnnotation] = rings
 		}
 		return l
 	}
@@ -172,7 +172,7 @@ func TestPrepareReplacesJunk(t *testing.T) {
 		{"missing Lease", func(l leases) { delete(l, leaseapi.PlanLease(testFleet)) }, 4},
 		{"member is ahead", func(l leases) {
 			delete(l, leaseapi.PlanLease(testFleet))
-			l[election.MemberLease(testFleet, "flotilla-1")].Annotations[leaseapi.GenerationAnnotation] = "7"
+			l[leaserecord.MemberLease(testFleet, "flotilla-1")].Annotations[leaseapi.GenerationAnnotation] = "7"
 		}, 8},
 		{"nothing at all", func(l leases) { clear(l) }, 3},
 	} {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/internal/status"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -72,7 +72,7 @@ func ExplainController(r *status.Reading, name string) (ControllerExplained, err
 }
 
 // ofMembers says which live members have the controller, and which lack it.
-func (e *ControllerExplained) ofMembers(members []election.Member, name string) {
+func (e *ControllerExplained) ofMembers(members []membership.Member, name string) {
 	e.Controller = cmp.Or(e.Controller, name)
 	for _, m := range members {
 		known, says := leaseapi.KnownOf(m)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -91,9 +93,9 @@ func (l leases) hold(name, member string, term int32) *coordinationv1.Lease {
 }
 
 func (l leases) member(name string, plan shard.Plan) *coordinationv1.Lease {
-	lease := l.hold(election.MemberLease(testFleet, name), name, 1)
+	lease := l.hold(leaserecord.MemberLease(testFleet, name), name, 1)
 	lease.Labels = map[string]string{leaseapi.FleetLabel: testFleet}
-	lease.Annotations[election.StateAnnotation] = string(election.MemberActive)
+	lease.Annotations[membership.StateAnnotation] = string(membership.Active)
 	lease.Annotations[leaseapi.GenerationAnnotation] = strconv.FormatInt(plan.Generation, 10)
 	return lease
 }
@@ -156,7 +158,7 @@ func (l leases) census(plan shard.Plan, weights ...int64) {
 // members publish what they use. Group nodes weighs as much as 2,000 objects.
 func (l leases) measure(plan shard.Plan) {
 	for _, s := range plan.Shards() {
-		o := election.Observation{Record: election.RecordFrom(l[leaseapi.ShardLease(testFleet, s.ID)])}
+		o := election.Observation{Record: leaserecord.From(l[leaseapi.ShardLease(testFleet, s.ID)])}
 		census, _ := leaseapi.CensusOn(o)
 		takes := leaseapi.ShardMemory{Cached: 10_000 * census.Total(), Fixed: 3_000_000}
 		if s.Group == "nodes" {
@@ -165,7 +167,7 @@ func (l leases) measure(plan shard.Plan) {
 		o.Annotations[leaseapi.MemoryAnnotation] = takes.String()
 	}
 	for name, lease := range l {
-		if strings.HasPrefix(name, election.MemberLease(testFleet, "")) {
+		if strings.HasPrefix(name, leaserecord.MemberLease(testFleet, "")) {
 			lease.Annotations[leaseapi.MemoryAnnotation] = leaseapi.Memory{Live: 100_000_000, Beside: 24_000_000}.String()
 		}
 	}

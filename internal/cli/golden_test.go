@@ -10,11 +10,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/internal/status"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -58,12 +57,12 @@ func busyFleet(t *testing.T) (shard.Plan, leases) {
 	l.at("00").Annotations[leaseapi.RunningAnnotation] = ""
 	l.at("00").Annotations[leaseapi.ReadyAnnotation] = "3"
 	l.at("01").Annotations[leaseapi.RunningAnnotation] = "1" // Of another term.
-	l.at("01").Annotations[election.NextHolderAnnotation] = "flotilla-0_0123"
+	l.at("01").Annotations[leaserecord.NextHolderAnnotation] = "flotilla-0_0123"
 	l.at("02").Spec.RenewTime.Time = testNow.Add(-20e9)
 	l.at("03").Spec.HolderIdentity = ptr.To("")
 	evil := l[leaseapi.ShardLease(testFleet, shard.ID{Ring: "cluster", Name: "nodes"})]
 	evil.Spec.HolderIdentity, evil.Spec.LeaseDurationSeconds = ptr.To("evil\t\n\x1b[31m"), ptr.To[int32](-5)
-	l[election.MemberLease(testFleet, "flotilla-1")].Annotations[leaseapi.RefusedAnnotation] = "4: rings: \x1b[2J"
+	l[leaserecord.MemberLease(testFleet, "flotilla-1")].Annotations[leaseapi.RefusedAnnotation] = "4: rings: \x1b[2J"
 	l.member("flotilla-10", plan).Spec.HolderIdentity = nil
 	l[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.RejectedAnnotation] = "junk"
 	return plan, l
@@ -86,7 +85,7 @@ func TestLockedOutOutputs(t *testing.T) {
 		l[leaseapi.ShardLease(testFleet, s.ID)].Spec.HolderIdentity = ptr.To("")
 	}
 	for i := range 2 {
-		l[election.MemberLease(testFleet, fmt.Sprintf("flotilla-%d", i))].Annotations[leaseapi.LeaderLocksAnnotation] = "kube-controller-manager"
+		l[leaserecord.MemberLease(testFleet, fmt.Sprintf("flotilla-%d", i))].Annotations[leaseapi.LeaderLocksAnnotation] = "kube-controller-manager"
 	}
 	l.hold("kube-controller-manager", "control-plane-1", 7)
 	golden(t, "status-locked-out", status.Of(l.read()), tableStatus(false, false))

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -38,7 +38,7 @@ func TestWideOutputs(t *testing.T) {
 	for command, args := range map[string][]string{"top": {"top"}, "status": {"status", "--once"}, "show": {"plan", "show"}} {
 		plan, l := usedFleet(t)
 		l.knowing("flotilla-0", shard.ScopeNamespaced, plan.Rings[0].Controllers...)
-		l[election.MemberLease(testFleet, "flotilla-2")].Spec.RenewTime.Time = testNow
+		l[leaserecord.MemberLease(testFleet, "flotilla-2")].Spec.RenewTime.Time = testNow
 		out, _, err := newCluster(l).run(t, "", append(args, "-o", "wide")...)
 		if err != nil {
 			t.Fatal(err)

@@ -6,7 +6,8 @@ import (
 	"slices"
 
 	"github.com/flotilla-kube/flotilla/internal/status"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -91,7 +92,7 @@ func simulateRing(r *status.Reading, ring shard.Ring, members []string, limits s
 		return v, nil
 	}
 	serving := slices.DeleteFunc(slices.Clone(members), func(name string) bool {
-		i := slices.IndexFunc(r.Known, func(m election.Member) bool { return m.Name == name })
+		i := slices.IndexFunc(r.Known, func(m membership.Member) bool { return m.Name == name })
 		return i >= 0 && len(leaseapi.ServersOf(r.Known[i:i+1], ring.Name)) == 0
 	})
 	if len(serving) == 0 {
@@ -152,7 +153,7 @@ func (v *RingSimulation) remember(r *status.Reading, weights leaseapi.Weights) {
 			memory.Before = *m.Estimated
 			v.Memory[m.Name] = memory
 		}
-		said, _ := leaseapi.MemoryOn(r.Lease(election.MemberLease(r.Fleet, m.Name)))
+		said, _ := leaseapi.MemoryOn(r.Lease(leaserecord.MemberLease(r.Fleet, m.Name)))
 		beside = max(beside, said.Beside)
 	}
 	var fixed int64

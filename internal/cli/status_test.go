@@ -27,7 +27,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/internal/status"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -63,7 +63,7 @@ func TestStatusOutputs(t *testing.T) {
 	_, busy := busyFleet(t)
 	busy.older("zombie", "flotilla-0", "0x4000000000000000-0x8000000000000000").Annotations[leaseapi.RunningAnnotation] = "1"
 	busy.at("01").Annotations[leaseapi.RunningAnnotation] = "4"
-	busy[election.MemberLease(testFleet, "flotilla-0")].Annotations[leaseapi.DrainAnnotation] = "2027-01-02T03:00:00Z"
+	busy[leaserecord.MemberLease(testFleet, "flotilla-0")].Annotations[leaseapi.DrainAnnotation] = "2027-01-02T03:00:00Z"
 	golden(t, "status-busy", status.Of(busy.read()), tableStatus(false, false))
 	calm := newLeases(t, testPlan(t))
 	calm.census(testPlan(t), 12, 4)

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/internal/status"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -93,7 +93,7 @@ func TestStopRefused(t *testing.T) {
 // leaderLock makes the members wait for Lease kube-controller-manager, which has this holder.
 func (l leases) leaderLock(holder string) {
 	for _, name := range []string{"flotilla-0", "flotilla-1"} {
-		l[election.MemberLease(testFleet, name)].Annotations[leaseapi.LeaderLocksAnnotation] = "kube-controller-manager"
+		l[leaserecord.MemberLease(testFleet, name)].Annotations[leaseapi.LeaderLocksAnnotation] = "kube-controller-manager"
 	}
 	l.hold("kube-controller-manager", "x", 7).Spec.HolderIdentity = ptr.To(holder)
 }
@@ -101,7 +101,7 @@ func (l leases) leaderLock(holder string) {
 // still makes the members obey the stop on the plan's Lease.
 func (l leases) still(members ...string) {
 	for _, name := range members {
-		l[election.MemberLease(testFleet, name)].Annotations[leaseapi.StillAnnotation] = l[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.StopAnnotation]
+		l[leaserecord.MemberLease(testFleet, name)].Annotations[leaseapi.StillAnnotation] = l[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.StopAnnotation]
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -22,11 +22,11 @@ func usedFleet(t *testing.T) (shard.Plan, leases) {
 	l := newLeases(t, plan)
 	l.census(plan, 4000, 100, 100, 100, 900)
 	l.measure(plan)
-	l[election.MemberLease(testFleet, "flotilla-0")].Annotations[leaseapi.UseAnnotation] = "312/17"
-	l[election.MemberLease(testFleet, "flotilla-0")].Annotations[leaseapi.NodeAnnotation] = "cp-1"
-	l[election.MemberLease(testFleet, "flotilla-0")].Annotations[leaseapi.ZoneAnnotation] = "eu-1a"
-	l[election.MemberLease(testFleet, "flotilla-1")].Annotations[leaseapi.NodeAnnotation] = "cp-\x1b[31m"
-	l[election.MemberLease(testFleet, "flotilla-1")].Annotations[leaseapi.UseAnnotation] = "\x1b[31m/-1"
+	l[leaserecord.MemberLease(testFleet, "flotilla-0")].Annotations[leaseapi.UseAnnotation] = "312/17"
+	l[leaserecord.MemberLease(testFleet, "flotilla-0")].Annotations[leaseapi.NodeAnnotation] = "cp-1"
+	l[leaserecord.MemberLease(testFleet, "flotilla-0")].Annotations[leaseapi.ZoneAnnotation] = "eu-1a"
+	l[leaserecord.MemberLease(testFleet, "flotilla-1")].Annotations[leaseapi.NodeAnnotation] = "cp-\x1b[31m"
+	l[leaserecord.MemberLease(testFleet, "flotilla-1")].Annotations[leaseapi.UseAnnotation] = "\x1b[31m/-1"
 	silent := l.member("flotilla-2", plan)
 	silent.Annotations[leaseapi.UseAnnotation] = "9000/9000"
 	silent.Spec.RenewTime.Time = testNow.Add(-time.Minute)
@@ -44,7 +44,7 @@ func TestTopOutputs(t *testing.T) {
 func TestTopOrders(t *testing.T) {
 	plan, l := usedFleet(t)
 	l.shard(plan, shard.ID{Ring: "namespaces", Name: "03"}, "flotilla-2", 9)
-	l[election.MemberLease(testFleet, "flotilla-2")].Spec.RenewTime.Time = testNow
+	l[leaserecord.MemberLease(testFleet, "flotilla-2")].Spec.RenewTime.Time = testNow
 	for order, want := range map[string]string{
 		"name": "flotilla-0 flotilla-1 flotilla-2", "cpu": "flotilla-2 flotilla-0 flotilla-1", "queued": "flotilla-2 flotilla-0 flotilla-1",
 		"share": "flotilla-0 flotilla-1 flotilla-2", "shards": "flotilla-0 flotilla-1 flotilla-2", "memory": "flotilla-0 flotilla-1 flotilla-2",

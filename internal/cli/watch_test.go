@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -46,7 +47,7 @@ func TestHappened(t *testing.T) {
 			return pair{before, see(other, "20", 0)}
 		}, ""},
 		"taken over, the asker's, without heartbeats": {func(l leases) pair {
-			l[shardLease].Annotations[election.NextHolderAnnotation] = asker
+			l[shardLease].Annotations[leaserecord.NextHolderAnnotation] = asker
 			before := see(l[shardLease], "10", 20*time.Second)
 			beat := see(l["flotilla-member-flotilla-0"], "11", time.Second)
 			before.Heartbeat = &beat
@@ -55,7 +56,7 @@ func TestHappened(t *testing.T) {
 		}, "taken-over: shard namespaces/00: taken over by flotilla-1_0123 from flotilla-0_0123, which had not renewed for 20s, term 4 (warning)"},
 		"taken over before the watch began, with heartbeats": {func(l leases) pair {
 			for _, name := range []string{"flotilla-member-flotilla-0", "flotilla-member-flotilla-1"} {
-				l[name].Annotations[election.ProtocolAnnotation] = "2"
+				l[name].Annotations[leaserecord.ProtocolAnnotation] = "2"
 			}
 			silent := metav1.NewMicroTime(testNow.Add(-20 * time.Second))
 			l["flotilla-member-flotilla-0"].Spec.RenewTime = &silent
@@ -67,9 +68,9 @@ func TestHappened(t *testing.T) {
 		}, "taken-over: shard namespaces/00: taken over by flotilla-1_0123 from flotilla-0_0123, which had not renewed for 20s, term 4 (warning)"},
 		"handed over, with heartbeats": {func(l leases) pair {
 			for _, name := range []string{"flotilla-member-flotilla-0", "flotilla-member-flotilla-1"} {
-				l[name].Annotations[election.ProtocolAnnotation] = "2"
+				l[name].Annotations[leaserecord.ProtocolAnnotation] = "2"
 			}
-			l[shardLease].Annotations[election.NextHolderAnnotation] = asker
+			l[shardLease].Annotations[leaserecord.NextHolderAnnotation] = asker
 			before := see(l[shardLease], "10", 20*time.Second)
 			beat := see(l["flotilla-member-flotilla-0"], "11", time.Second)
 			before.Heartbeat = &beat

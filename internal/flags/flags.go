@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 )
@@ -144,7 +144,7 @@ func (c *Common) Validate(command Command) []error {
 		fault("--fleet-name %q: must be a DNS label of at most %d characters: %s",
 			c.Name, fleet.MaxFleetName, strings.Join(why, "; "))
 	}
-	lease := election.MemberLease(c.Name, c.Member)
+	lease := leaserecord.MemberLease(c.Name, c.Member)
 	if why := validation.IsDNS1123Subdomain(lease); c.Member == "" || len(why) > 0 {
 		fault("--member-name %q: must make the Lease name %q a DNS subdomain: %s",
 			c.Member, lease, strings.Join(why, "; "))

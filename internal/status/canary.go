@@ -7,7 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
@@ -101,7 +102,7 @@ func (r *Reading) Canary() *CanaryView {
 
 // knows reports whether a member of the version was there recently.
 func (r *Reading) knows(version string) bool {
-	return slices.ContainsFunc(r.Known, func(m election.Member) bool { return leaseapi.VersionOf(m) == version })
+	return slices.ContainsFunc(r.Known, func(m membership.Member) bool { return leaseapi.VersionOf(m) == version })
 }
 
 // canary reports that a version is tried, and what keeps it from being tried.
@@ -175,7 +176,7 @@ func Versions(r *Reading) []VersionView {
 		}
 		views[i].Members++
 		views[i].Shards += r.heldBy(m.Name)
-		use, published := leaseapi.UseOn(r.Lease(election.MemberLease(r.Fleet, m.Name)))
+		use, published := leaseapi.UseOn(r.Lease(leaserecord.MemberLease(r.Fleet, m.Name)))
 		uses[version] = append(uses[version], use)
 		silent[version] = silent[version] || !published || use.Work == nil
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -89,7 +91,7 @@ func forTime(d time.Duration) string {
 }
 
 // planOfMember returns the generation and the digest of a member's plan, as the member says.
-func planOfMember(m election.Member) (generation, digest string) {
+func planOfMember(m membership.Member) (generation, digest string) {
 	return m.Annotations[leaseapi.GenerationAnnotation], m.Annotations[leaseapi.PlanAnnotation]
 }
 
@@ -126,9 +128,9 @@ func (f *finder) leaderLocks() {
 func (f *finder) member(name string, o election.Observation) {
 	r := f.r
 	m, live := r.Roster.Get(name)
-	recent := slices.ContainsFunc(r.Known, func(k election.Member) bool { return k.Name == name })
+	recent := slices.ContainsFunc(r.Known, func(k membership.Member) bool { return k.Name == name })
 	switch {
-	case !live && o.Holder != "" && election.MemberOf(o.Holder) != name:
+	case !live && o.Holder != "" && leaserecord.MemberOf(o.Holder) != name:
 		f.add(Warning, UnknownHolder, AboutMember, name, Stamp(o.AcquireTime), "Lease %s of member %s names %s, which is no incarnation of it", o.Name, name, Plain(o.Holder))
 		return
 	case !live && (o.Holder != "" || o.IsStruck()) && recent && len(r.Roster.Members()) > 0:
@@ -140,7 +142,7 @@ func (f *finder) member(name string, o election.Observation) {
 	if !live {
 		return
 	}
-	if there := r.AsOf.Sub(o.AcquireTime); m.State == election.MemberJoining && there > settlesAfter {
+	if there := r.AsOf.Sub(o.AcquireTime); m.State == membership.Joining && there > settlesAfter {
 		f.add(Warning, MemberJoining, AboutMember, name, Stamp(o.AcquireTime), "member %s has been joining for %s: it gets no shards while another member is active", name, Short(there))
 	}
 	if since, d := r.stood(condition{what: leaving, object: m.Incarnation}); d >= settlesAfter {
@@ -153,7 +155,7 @@ func (f *finder) member(name string, o election.Observation) {
 }
 
 // disagreeing checks a live member's plan.
-func (f *finder) disagreeing(m election.Member) {
+func (f *finder) disagreeing(m membership.Member) {
 	r := f.r
 	if text := m.Annotations[leaseapi.RefusedAnnotation]; text != "" {
 		f.add(Error, PlanRefused, AboutMember, m.Name, nil, "member %s refuses plan generation %s", m.Name, Plain(text))
@@ -234,8 +236,8 @@ func planFindings(r *Reading, plan shard.Plan) []Finding {
 }
 
 // withoutDrains returns the members as if none were drained: a drained member comes back.
-func withoutDrains(members []election.Member) []election.Member {
-	var out []election.Member
+func withoutDrains(members []membership.Member) []membership.Member {
+	var out []membership.Member
 	for _, m := range members {
 		m.Annotations = maps.Clone(m.Annotations)
 		delete(m.Annotations, leaseapi.DrainAnnotation)

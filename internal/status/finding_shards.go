@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -210,8 +211,8 @@ func later(a, b election.Observation) *time.Time {
 // holder checks the holder of a shard's Lease. The Lease names a holder that has died until it
 // expires, a little after or before the member's Lease does.
 func (f *finder) holder(o election.Observation) {
-	name := election.MemberOf(o.Holder)
-	member := f.r.Lease(election.MemberLease(f.r.Fleet, name))
+	name := leaserecord.MemberOf(o.Holder)
+	member := f.r.Lease(leaserecord.MemberLease(f.r.Fleet, name))
 	switch {
 	case o.HolderEnded():
 	case name == "" || !member.Exists || member.Holder == "" && o.Seen.Sub(member.Seen) > standsAfter:
@@ -239,7 +240,7 @@ func (f *finder) flapping(o election.Observation) {
 
 // holderText returns the member that holds a Lease, or what else it names.
 func holderText(o election.Observation) string {
-	if name := election.MemberOf(o.Holder); name != "" {
+	if name := leaserecord.MemberOf(o.Holder); name != "" {
 		return Plain(name)
 	}
 	return Plain(o.Holder)

@@ -5,7 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -16,7 +17,7 @@ func (f *finder) versions() {
 	for _, s := range r.Plan.Shards() {
 		o := r.ShardLease(s.ID)
 		if text := o.Annotations[leaseapi.LacksAnnotation]; text != "" && r.IsHeld(o) {
-			member := election.MemberOf(o.Holder)
+			member := leaserecord.MemberOf(o.Holder)
 			lacks[member] = append(lacks[member], strings.Split(text, ",")...)
 			shards[member] = append(shards[member], s.ID.String())
 		}
@@ -24,7 +25,7 @@ func (f *finder) versions() {
 	for _, m := range r.Roster.Members() {
 		known, says := leaseapi.KnownOf(m)
 		for _, ring := range r.Plan.Rings {
-			if says && !known.Apt(ring) && len(leaseapi.ServersOf([]election.Member{m}, ring.Name)) > 0 {
+			if says && !known.Apt(ring) && len(leaseapi.ServersOf([]membership.Member{m}, ring.Name)) > 0 {
 				f.add(Warning, MemberUnfit, AboutMember, m.Name, nil, "member %s gets no shards of ring %s: its version, %s, can run some of the ring's controllers only in another scope; the planner moves them",
 					m.Name, ring.Name, Plain(known.Version))
 			}

@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/history"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -112,16 +112,16 @@ var findingCases = []findingCase{
 	{name: "asked, one look", make: func(s *scene) { s.ask() }},
 	{name: "asked, watched", make: func(s *scene) { s.ask() }, watched: 12 * time.Second, want: []string{"warning HandoffStuck shard namespaces/01"}, says: "asked for by flotilla-1 at least 12s ago, and flotilla-0 has not given it up"},
 	{name: "asked for a minute", make: func(s *scene) { s.ask() }, watched: time.Minute, want: []string{"error HandoffStuck shard namespaces/01"}},
-	{name: "asked by a member that is not the owner", make: func(s *scene) { s.at("01").Annotations[election.NextHolderAnnotation] = "flotilla-0_0123" }, watched: time.Minute},
+	{name: "asked by a member that is not the owner", make: func(s *scene) { s.at("01").Annotations[leaserecord.NextHolderAnnotation] = "flotilla-0_0123" }, watched: time.Minute},
 	{name: "asked by an incarnation that is gone", make: func(s *scene) {
 		s.ask()
-		s.at("01").Annotations[election.NextHolderAnnotation] = "flotilla-1_other"
+		s.at("01").Annotations[leaserecord.NextHolderAnnotation] = "flotilla-1_other"
 	}, watched: 20 * time.Second},
 	{name: "asked by an incarnation that is gone, for long", make: func(s *scene) {
 		s.ask()
-		s.at("01").Annotations[election.NextHolderAnnotation] = "flotilla-1_other"
+		s.at("01").Annotations[leaserecord.NextHolderAnnotation] = "flotilla-1_other"
 	}, watched: time.Minute, want: []string{"warning HandoffStuck shard namespaces/01"}, says: "its owner flotilla-1 has not asked for it"},
-	{name: "not asked for", make: func(s *scene) { s.ask(); delete(s.at("01").Annotations, election.NextHolderAnnotation) }, watched: time.Minute, want: []string{"warning HandoffStuck shard namespaces/01"}, says: "its owner flotilla-1 has not asked for it"},
+	{name: "not asked for", make: func(s *scene) { s.ask(); delete(s.at("01").Annotations, leaserecord.NextHolderAnnotation) }, watched: time.Minute, want: []string{"warning HandoffStuck shard namespaces/01"}, says: "its owner flotilla-1 has not asked for it"},
 	{name: "waiting", make: func(s *scene) { s.older("flotilla-1"); s.ready("00", 30*time.Second) }, want: []string{"warning HandoffStuck shard namespaces/00"}, says: "has been waiting at flotilla-0 for 29s, behind flotilla-namespaces-old of flotilla-1"},
 	{name: "waiting for long", make: func(s *scene) { s.older("flotilla-1"); s.ready("00", 2*time.Minute) }, want: []string{"error HandoffStuck shard namespaces/00"}},
 	{name: "waiting unprepared", make: func(s *scene) {
@@ -170,8 +170,8 @@ var findingCases = []findingCase{
 	{name: "silent", make: func(s *scene) { s.member("flotilla-2"); s.silence("flotilla-2", time.Minute) }, want: []string{"warning MemberSilent member flotilla-2"}, says: "for 59s"},
 	{name: "silent for so long that it is forgotten", make: func(s *scene) { s.member("flotilla-2"); s.silence("flotilla-2", time.Hour) }},
 	{name: "left", make: func(s *scene) { s.member("flotilla-2"); s.release("flotilla-2", time.Minute) }},
-	{name: "joining", make: func(s *scene) { s.member("flotilla-2").Annotations[election.StateAnnotation] = "joining" }, want: []string{"warning MemberJoining member flotilla-2"}, says: "for 29m59s"},
-	{name: "leaving", make: func(s *scene) { s.member("flotilla-2").Annotations[election.StateAnnotation] = "leaving" }, watched: 5 * time.Minute, want: []string{"warning MemberLeaving member flotilla-2"}},
+	{name: "joining", make: func(s *scene) { s.member("flotilla-2").Annotations[membership.StateAnnotation] = "joining" }, want: []string{"warning MemberJoining member flotilla-2"}, says: "for 29m59s"},
+	{name: "leaving", make: func(s *scene) { s.member("flotilla-2").Annotations[membership.StateAnnotation] = "leaving" }, watched: 5 * time.Minute, want: []string{"warning MemberLeaving member flotilla-2"}},
 	{name: "drained", make: func(s *scene) { s.member("flotilla-2").Annotations[leaseapi.DrainAnnotation] = "2027-01-02T03:00:00Z" }, want: []string{"note MemberDrained member flotilla-2"}, says: "drained since 2027-01-02T03:00:00Z"},
 	{name: "all drained", make: func(s *scene) {
 		s.at("flotilla-0").Annotations[leaseapi.DrainAnnotation], s.at("flotilla-1").Annotations[leaseapi.DrainAnnotation] = "x", "x"
@@ -218,7 +218,7 @@ func (s *scene) release(name string, d time.Duration) {
 
 // ask makes flotilla-0 hold shard 01, while its owner flotilla-1 asks for it.
 func (s *scene) ask() {
-	s.shard(shard.ID{Ring: "namespaces", Name: "01"}, "flotilla-0", 1).Annotations[election.NextHolderAnnotation] = "flotilla-1_0123"
+	s.shard(shard.ID{Ring: "namespaces", Name: "01"}, "flotilla-0", 1).Annotations[leaserecord.NextHolderAnnotation] = "flotilla-1_0123"
 }
 
 // stop stops the fleet some time ago, with all members at rest or none.
@@ -363,7 +363,7 @@ func TestStandingEnds(t *testing.T) {
 	s.ask()
 	r := s.watch(9 * time.Second)
 	s.passAll(time.Second)
-	s.at("01").Annotations[election.NextHolderAnnotation] = ""
+	s.at("01").Annotations[leaserecord.NextHolderAnnotation] = ""
 	r = s.read().Following(r)
 	s.ask()
 	for range 9 {
@@ -490,7 +490,7 @@ func spoil(random *rand.Rand, lease *coordinationv1.Lease) {
 	word := func() string { return nonsense[random.IntN(len(nonsense))] }
 	annotations := []string{
 		leaseapi.RangeAnnotation, leaseapi.ControllersAnnotation, leaseapi.PlanAnnotation, leaseapi.GenerationAnnotation, leaseapi.ReadyAnnotation, leaseapi.RunningAnnotation,
-		leaseapi.CensusAnnotation, leaseapi.RingsAnnotation, leaseapi.DrainAnnotation, leaseapi.RefusedAnnotation, leaseapi.RejectedAnnotation, election.StateAnnotation, election.NextHolderAnnotation,
+		leaseapi.CensusAnnotation, leaseapi.RingsAnnotation, leaseapi.DrainAnnotation, leaseapi.RefusedAnnotation, leaseapi.RejectedAnnotation, membership.StateAnnotation, leaserecord.NextHolderAnnotation,
 	}
 	for range 1 + random.IntN(4) {
 		switch random.IntN(7) {
@@ -520,7 +520,7 @@ func TestSilenceIsTheMembers(t *testing.T) {
 	s := newScene(t)
 	for name, lease := range s.leases {
 		if strings.HasPrefix(name, "flotilla-member-") {
-			lease.Annotations[election.ProtocolAnnotation] = "2"
+			lease.Annotations[leaserecord.ProtocolAnnotation] = "2"
 		} else {
 			lease.Spec.RenewTime = lease.Spec.AcquireTime
 		}
@@ -530,7 +530,7 @@ func TestSilenceIsTheMembers(t *testing.T) {
 	s.at("member-flotilla-0").Spec.RenewTime = stampOf(s.now)
 	dead := s.at("member-flotilla-1")
 	dead.Spec.HolderIdentity = ptr.To("")
-	dead.Annotations[election.EndedAnnotation] = "flotilla-1_0123"
+	dead.Annotations[leaserecord.EndedAnnotation] = "flotilla-1_0123"
 	found := 0
 	for _, e := range Silences(before, s.read().Following(before)) {
 		if e.Kind != history.Expired || !strings.Contains(e.Message, "has not renewed for 21s") {

@@ -13,7 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -92,10 +93,10 @@ func (s *scene) hold(name, member string, term int32) *coordinationv1.Lease {
 func stampOf(t time.Time) *metav1.MicroTime { return ptr.To(metav1.NewMicroTime(t)) }
 
 func (s *scene) member(name string) *coordinationv1.Lease {
-	lease := s.hold(election.MemberLease(testFleet, name), name, 1)
+	lease := s.hold(leaserecord.MemberLease(testFleet, name), name, 1)
 	lease.Labels = map[string]string{leaseapi.FleetLabel: testFleet}
 	maps.Copy(lease.Annotations, map[string]string{
-		election.StateAnnotation: string(election.MemberActive), leaseapi.PlanAnnotation: s.plan.Digest(), leaseapi.GenerationAnnotation: strconv.FormatInt(s.plan.Generation, 10),
+		membership.StateAnnotation: string(membership.Active), leaseapi.PlanAnnotation: s.plan.Digest(), leaseapi.GenerationAnnotation: strconv.FormatInt(s.plan.Generation, 10),
 	})
 	return lease
 }

@@ -8,6 +8,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -36,8 +38,8 @@ type Reading struct {
 	PlanLease *coordinationv1.Lease
 	// Roster has the members that are not silent. Known also has those that have been away only
 	// briefly.
-	Roster election.Roster
-	Known  []election.Member
+	Roster membership.Roster
+	Known  []membership.Member
 
 	leases     map[string]election.Observation
 	sorted     []election.Observation          // the fleet's, by name
@@ -111,7 +113,7 @@ func (r *Reading) complete() {
 		r.Plan, r.Fault = leaseapi.PlanOn(o.Lease)
 		r.digest = r.Plan.Digest()
 	}
-	r.Roster = election.RosterFrom(r.Fleet, r.sorted, 0, r.AsOf)
+	r.Roster = membership.RosterFrom(r.Fleet, r.sorted, 0, r.AsOf)
 	r.Known = leaseapi.KnownMembers(r.Fleet, r.sorted)
 	r.leaderLock = r.WaitsFor()
 	r.stop = r.Stop()
@@ -134,7 +136,7 @@ func (r *Reading) Leases() []election.Observation { return r.sorted }
 // observe uses the writer's timestamp as the moment at which the Lease was seen to change; see the
 // package comment.
 func observe(lease *coordinationv1.Lease, now time.Time) election.Observation {
-	o := election.Observation{Record: election.RecordFrom(lease), Exists: true, Lease: lease}
+	o := election.Observation{Record: leaserecord.From(lease), Exists: true, Lease: lease}
 	if o.RenewTime.After(now.Add(maxAhead)) {
 		o.RenewTime = time.Time{}
 	}
@@ -157,7 +159,7 @@ func (r *Reading) latest() time.Time {
 		if o.Seen.After(ofAll) {
 			ofAll = o.Seen
 		}
-		if name, member := leaseapi.MemberOn(r.Fleet, o); member && election.MemberOf(o.Holder) == name && o.Seen.After(ofMembers) {
+		if name, member := leaseapi.MemberOn(r.Fleet, o); member && leaserecord.MemberOf(o.Holder) == name && o.Seen.After(ofMembers) {
 			ofMembers = o.Seen
 		}
 	}
@@ -215,7 +217,7 @@ func (r *Reading) Holders() map[shard.ID]string {
 	holders := map[shard.ID]string{}
 	for _, s := range r.Plan.Shards() {
 		if o := r.ShardLease(s.ID); r.IsHeld(o) {
-			holders[s.ID] = election.MemberOf(o.Holder)
+			holders[s.ID] = leaserecord.MemberOf(o.Holder)
 		}
 	}
 	return holders

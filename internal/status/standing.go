@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -163,7 +165,7 @@ func (r *Reading) conditions() []condition {
 		found = append(found, condition{what: ownerless, object: lease.Name})
 	}
 	for _, m := range r.Roster.Members() {
-		if m.State == election.MemberLeaving {
+		if m.State == membership.Leaving {
 			found = append(found, condition{what: leaving, object: m.Incarnation})
 		}
 		if c, differs := r.disagreement(m); differs {
@@ -187,7 +189,7 @@ func (r *Reading) idleOf(o election.Observation) condition {
 // movesOf returns the conditions of a held shard's handoff.
 func (r *Reading) movesOf(o election.Observation, id shard.ID) []condition {
 	owner := r.owner(id)
-	if !r.IsHeld(o) || owner == "" || owner == election.MemberOf(o.Holder) {
+	if !r.IsHeld(o) || owner == "" || owner == leaserecord.MemberOf(o.Holder) {
 		return nil // only a request by the owner counts
 	}
 	found := []condition{{what: misplaced, object: o.Name, term: o.Transitions, detail: owner}}
@@ -198,9 +200,9 @@ func (r *Reading) movesOf(o election.Observation, id shard.ID) []condition {
 }
 
 // disagreement reports whether a live member works by a plan other than the one on the Lease.
-func (r *Reading) disagreement(m election.Member) (condition, bool) {
+func (r *Reading) disagreement(m membership.Member) (condition, bool) {
 	generation, digest := planOfMember(m)
-	if generation == "" && m.State == election.MemberJoining || digest == r.digest {
+	if generation == "" && m.State == membership.Joining || digest == r.digest {
 		return condition{}, false
 	}
 	if digest == "" && generation == fmt.Sprint(r.Plan.Generation) {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -77,7 +77,7 @@ func (v *StopView) Unfinished(r *Reading) error {
 func (r *Reading) heldBy(member string) int {
 	n := 0
 	for _, o := range r.sorted {
-		if r.isShard(o) && r.IsHeld(o) && election.MemberOf(o.Holder) == member {
+		if r.isShard(o) && r.IsHeld(o) && leaserecord.MemberOf(o.Holder) == member {
 			n++
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -278,7 +279,7 @@ func ClaimOf(r *Reading, o election.Observation) Claim {
 		c.Problem = "" // a released Lease has no duration
 		return c
 	}
-	c.Holder, c.Incarnation, c.Since, c.Silent = election.MemberOf(o.Holder), o.Holder, Stamp(o.AcquireTime), !r.IsHeld(o)
+	c.Holder, c.Incarnation, c.Since, c.Silent = leaserecord.MemberOf(o.Holder), o.Holder, Stamp(o.AcquireTime), !r.IsHeld(o)
 	return c
 }
 
@@ -321,7 +322,7 @@ func Members(r *Reading) []MemberView {
 			v.Share = &share
 		}
 		for _, s := range r.sorted {
-			if r.isShard(s) && s.Holder != "" && election.MemberOf(s.Holder) == name && r.IsHeld(s) {
+			if r.isShard(s) && s.Holder != "" && leaserecord.MemberOf(s.Holder) == name && r.IsHeld(s) {
 				v.Shards++
 				v.count(s)
 			}
@@ -351,7 +352,7 @@ func sharesOf(r *Reading) map[string]float64 {
 			if s.Range.IsEverything() {
 				width = 1 << 64
 			}
-			shares[election.MemberOf(o.Holder)] += width / (1 << 64) / float64(rings)
+			shares[leaserecord.MemberOf(o.Holder)] += width / (1 << 64) / float64(rings)
 		}
 	}
 	return shares

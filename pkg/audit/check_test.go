@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/flotilla-kube/flotilla/pkg/audit"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -107,8 +107,8 @@ func TestClusterShard(t *testing.T) {
 
 func TestLeases(t *testing.T) {
 	remove := lease(lower, "", 1, 30, 3).with("verb", "delete").with("responseObject", map[string]any{"kind": "Status"})
-	retired := lease(lower, "", 1, 22, 2).notes(map[string]string{election.RetiredAnnotation: "2"})
-	late := lease(lower, "", 1, 22, 3.2).notes(map[string]string{election.RetiredAnnotation: "2"})
+	retired := lease(lower, "", 1, 22, 2).notes(map[string]string{leaserecord.RetiredAnnotation: "2"})
+	late := lease(lower, "", 1, 22, 3.2).notes(map[string]string{leaserecord.RetiredAnnotation: "2"})
 	tests := map[string]struct {
 		log  []line
 		want []audit.Kind

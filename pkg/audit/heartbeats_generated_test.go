@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/flotilla-kube/flotilla/pkg/audit"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
 // heartbeatFleet generates what an innocent fleet of three with one heartbeat per member does. It
@@ -138,7 +138,7 @@ func (f *heartbeatFleet) living() *beatingMember {
 
 func (f *heartbeatFleet) of(incarnation string) *beatingMember {
 	for _, m := range f.members {
-		if m.name == election.MemberOf(incarnation) {
+		if m.name == leaserecord.MemberOf(incarnation) {
 			return m
 		}
 	}
@@ -206,13 +206,13 @@ func (f *heartbeatFleet) take(s *recordedShard) {
 func (f *heartbeatFleet) hold(s *recordedShard, holder string) {
 	version := f.next()
 	s.holder, s.term, s.released = holder, s.term+1, false
-	s.written = lease(s.id, holder, s.term, version, f.second).sentBy(election.MemberOf(holder))
+	s.written = lease(s.id, holder, s.term, version, f.second).sentBy(leaserecord.MemberOf(holder))
 	f.add(s.written)
 }
 
 func (f *heartbeatFleet) release(s *recordedShard) {
 	version := f.next()
-	s.written = release(s.id, s.term, version, f.second).sentBy(election.MemberOf(s.holder))
+	s.written = release(s.id, s.term, version, f.second).sentBy(leaserecord.MemberOf(s.holder))
 	s.holder, s.released = "", true
 	f.add(s.written)
 }

@@ -12,7 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/audit"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -45,14 +45,14 @@ func ofMember(sender, name, holder string, renewed float64, version int, second 
 
 // beats returns a heartbeat.
 func beats(incarnation string, version int, second float64, ended ...string) line {
-	own := election.MemberOf(incarnation)
+	own := leaserecord.MemberOf(incarnation)
 	return ofMember(own, own, incarnation, second, version, second, ended...)
 }
 
 // ends returns a write that lists an incarnation, last renewed at second renewed, as ended, and
 // names no holder: a strike, or its own release.
 func ends(sender, incarnation string, renewed float64, version int, second float64) line {
-	return ofMember(sender, election.MemberOf(incarnation), "", renewed, version, second, incarnation)
+	return ofMember(sender, leaserecord.MemberOf(incarnation), "", renewed, version, second, incarnation)
 }
 
 // release returns a release of a shard's Lease.

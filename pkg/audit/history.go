@@ -11,7 +11,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
 // state is a shard's Lease after one write.
@@ -32,7 +32,7 @@ type state struct {
 	// released is set if nobody holds the Lease and it says that the holder of the term gave it
 	// back. freed is also set if it said so before: writes after a release do not undo it.
 	released, freed bool
-	// retired is set if the Lease is retired, see election.RetiredAnnotation.
+	// retired is set if the Lease is retired, see leaserecord.RetiredAnnotation.
 	retired bool
 	// beat is the Lease's renewTime in microseconds; 0 if it has none.
 	beat int64
@@ -156,7 +156,7 @@ func stateOf(lease *coordinationv1.Lease, version uint64) state {
 		cover:    coverOf(lease, term),
 		released: holder == "" && lease.Annotations[releasedAnnotation] == strconv.Itoa(int(term)),
 		protocol: 1,
-		retired:  election.RecordFrom(lease).IsRetired(),
+		retired:  leaserecord.From(lease).IsRetired(),
 	}
 	if at := lease.Spec.RenewTime; at != nil {
 		s.beat = at.UnixMicro()

@@ -7,7 +7,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -51,7 +51,7 @@ func (h lockHold) onTheWire(d moment) bool {
 func (c *checker) readLeaderLock(e event) {
 	name := e.ObjectRef.Name
 	switch {
-	case strings.HasPrefix(name, election.MemberLease(c.fleet, "")) && e.ObjectRef.Namespace == c.namespace:
+	case strings.HasPrefix(name, leaserecord.MemberLease(c.fleet, "")) && e.ObjectRef.Namespace == c.namespace:
 		if e.refused() || e.failed() || e.Verb == "delete" {
 			return
 		}
@@ -65,7 +65,7 @@ func (c *checker) readLeaderLock(e event) {
 		if holder := *lease.Spec.HolderIdentity; len(leaderLocks) > 0 || c.awaited[holder] == nil {
 			c.awaited[holder] = leaderLocks
 		}
-		c.published.Insert(strings.Split(lease.Annotations[election.CredentialsAnnotation], ",")...)
+		c.published.Insert(strings.Split(lease.Annotations[leaserecord.CredentialsAnnotation], ",")...)
 	case strings.HasPrefix(name, c.fleet+"-") && e.ObjectRef.Namespace == c.namespace, e.ObjectRef.Namespace == corev1.NamespaceNodeLease, e.refused():
 	default:
 		key := lockKey(e, name)
@@ -162,7 +162,7 @@ func (c *checker) judgeLeaderLockLeases() {
 				continue
 			}
 			before := l.states[i-1]
-			lasts := min(before.duration, election.MaxDuration)
+			lasts := min(before.duration, leaserecord.MaxDuration)
 			if before.holder != "" && before.holder != identity && s.answered.Before(before.aliveReceived.Add(lasts)) {
 				c.convict(s.event, TakenEarly, "%s took the leader lock %s %v after %s had renewed it for %v",
 					s.holder, name, s.answered.Sub(before.aliveReceived), before.holder, before.duration)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
 // The annotations on Leases of a fleet with one heartbeat for each member.
@@ -50,7 +50,7 @@ type end struct {
 }
 
 // of returns the log of the Lease of an incarnation's member; nil if there is none.
-func (m members) of(incarnation string) *memberLog { return m[election.MemberOf(incarnation)] }
+func (m members) of(incarnation string) *memberLog { return m[leaserecord.MemberOf(incarnation)] }
 
 // log returns the log of a member's Lease, for adding to it.
 func (m members) log(name string) *memberLog {
@@ -70,7 +70,7 @@ func (m members) finish(fleets func(event) bool) {
 // beating reports whether the incarnation follows the protocol with one heartbeat for each member.
 // An incarnation that no Lease in the log names follows the others': a fleet has one protocol.
 func (m members) beating(incarnation string) bool {
-	if election.MemberOf(incarnation) == "" {
+	if leaserecord.MemberOf(incarnation) == "" {
 		return false
 	}
 	if l := m.of(incarnation); l != nil && l.follows[incarnation] != 0 {
@@ -174,7 +174,7 @@ func (m members) livesAt(incarnation string, at moment) (lives, known bool) {
 
 // lasts is the duration of the Lease within the bounds that members keep.
 func (s state) lasts() time.Duration {
-	return min(max(s.duration, election.MinDuration), election.MaxDuration)
+	return min(max(s.duration, leaserecord.MinDuration), leaserecord.MaxDuration)
 }
 
 // finish puts the writes in order, and finds out which of them are heartbeats, and which end an
@@ -205,7 +205,7 @@ func (l *memberLog) finish(fleets func(event) bool) {
 // heartbeats.
 func (l *memberLog) isBeat(i int) bool {
 	s := l.states[i]
-	if s.stranger || election.MemberOf(s.holder) != l.name || s.sender != "" && s.sender != l.name {
+	if s.stranger || leaserecord.MemberOf(s.holder) != l.name || s.sender != "" && s.sender != l.name {
 		return false
 	}
 	if i == 0 || s.event.Verb == "create" {
@@ -254,7 +254,7 @@ func (l *memberLog) stillSince(i int, incarnation string) *state {
 // readMember keeps a write of a member's Lease. It skips one that cannot be read, which leaves a
 // hole.
 func (c *checker) readMember(e event) {
-	name, ok := strings.CutPrefix(e.ObjectRef.Name, election.MemberLease(c.fleet, ""))
+	name, ok := strings.CutPrefix(e.ObjectRef.Name, leaserecord.MemberLease(c.fleet, ""))
 	if !ok || e.ObjectRef.Namespace != c.namespace || e.refused() {
 		return
 	}

@@ -9,7 +9,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -82,7 +82,7 @@ func Successions(fleetName string, sightings []Sighting) []Succession {
 		version, err := strconv.ParseUint(s.Lease.ResourceVersion, 10, 64)
 		seen := stateOf(s.Lease, version)
 		seen.received, seen.answered = s.At, s.At
-		if name, ok := strings.CutPrefix(s.Lease.Name, election.MemberLease(fleetName, "")); ok && err == nil {
+		if name, ok := strings.CutPrefix(s.Lease.Name, leaserecord.MemberLease(fleetName, "")); ok && err == nil {
 			l := heartbeats.log(name)
 			l.states = append(l.states, seen)
 		}

@@ -3,7 +3,7 @@ package audit
 import (
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -58,7 +58,7 @@ func (c *checker) fault(h *history, i int) (kind Kind, format string, args []any
 		return early(gone.received, "it was deleted")
 	case before.freed:
 		return "", "", nil
-	case before.holder == "", election.MemberOf(before.holder) == "":
+	case before.holder == "", leaserecord.MemberOf(before.holder) == "":
 		alive, known := h.aliveSince(i - 1)
 		if !known {
 			return "", "", nil

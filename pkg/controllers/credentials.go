@@ -15,12 +15,12 @@ import (
 	v1core "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 )
 
 // Publish receives each token that is minted for a controller, before its first use. If it returns
 // an error, the token is not used.
-type Publish func(ctx context.Context, c election.Credential) error
+type Publish func(ctx context.Context, c membership.Credential) error
 
 // PublishCredentials publishes each token that is minted from now on. Call it before Build. Without
 // service-account credentials nothing is minted.
@@ -80,14 +80,14 @@ var errNoID = errors.New("the token has no id")
 
 // credentialOf reads the id and the lifetime of a token that has just been minted. It trusts the
 // token: it came from the API server, which will compare the id with it.
-func credentialOf(token string) (election.Credential, error) {
+func credentialOf(token string) (membership.Credential, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		return election.Credential{}, fmt.Errorf("token has %d parts, want 3", len(parts))
+		return membership.Credential{}, fmt.Errorf("token has %d parts, want 3", len(parts))
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
-		return election.Credential{}, fmt.Errorf("token's payload: %w", err)
+		return membership.Credential{}, fmt.Errorf("token's payload: %w", err)
 	}
 	var claims struct {
 		ID       string `json:"jti"`
@@ -95,15 +95,15 @@ func credentialOf(token string) (election.Credential, error) {
 		Expires  int64  `json:"exp"`
 	}
 	if err := json.Unmarshal(payload, &claims); err != nil {
-		return election.Credential{}, fmt.Errorf("token's payload: %w", err)
+		return membership.Credential{}, fmt.Errorf("token's payload: %w", err)
 	}
 	if claims.ID == "" {
-		return election.Credential{}, errNoID
+		return membership.Credential{}, errNoID
 	}
 	// Both times are the API server's: its clock is not compared with this one.
 	lifetime := time.Duration(claims.Expires-claims.IssuedAt) * time.Second
 	if lifetime <= 0 {
-		return election.Credential{}, fmt.Errorf("token expires %v after it was issued", lifetime)
+		return membership.Credential{}, fmt.Errorf("token expires %v after it was issued", lifetime)
 	}
-	return election.Credential{ID: "JTI=" + claims.ID, Lifetime: lifetime}, nil
+	return membership.Credential{ID: "JTI=" + claims.ID, Lifetime: lifetime}, nil
 }

@@ -24,7 +24,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/controller-manager/pkg/clientbuilder"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 )
 
 // jwt returns an unsigned token with this payload.
@@ -36,10 +36,10 @@ func jwt(payload string) string {
 func TestCredentialOf(t *testing.T) {
 	for name, tc := range map[string]struct {
 		token string
-		want  election.Credential
+		want  membership.Credential
 		err   string
 	}{
-		"as minted":     {token: jwt(`{"jti":"a-b","iat":1000,"exp":4600}`), want: election.Credential{ID: "JTI=a-b", Lifetime: time.Hour}},
+		"as minted":     {token: jwt(`{"jti":"a-b","iat":1000,"exp":4600}`), want: membership.Credential{ID: "JTI=a-b", Lifetime: time.Hour}},
 		"without an id": {token: jwt(`{"iat":1000,"exp":4600}`), err: errNoID.Error()},
 		"expired":       {token: jwt(`{"jti":"a-b","iat":1000,"exp":1000}`), err: "expires 0s after"},
 		"not a JWT":     {token: "a.b", err: "2 parts"},
@@ -67,17 +67,17 @@ func TestTokenIsNotHandedOutUnpublished(t *testing.T) {
 	if answer, err := mint(); err != nil || answer.Status.Token != token {
 		t.Errorf("without a hook: %v, %v; want the token", answer, err)
 	}
-	var got []election.Credential
+	var got []membership.Credential
 	refuse := errors.New("the Lease cannot be written")
 	for _, fault := range []error{nil, refuse} {
-		hook := Publish(func(_ context.Context, c election.Credential) error { got = append(got, c); return fault })
+		hook := Publish(func(_ context.Context, c membership.Credential) error { got = append(got, c); return fault })
 		p.hook.Store(&hook)
 		answer, err := mint()
 		if !errors.Is(err, fault) || (answer == nil) != (fault != nil) {
 			t.Errorf("published with %v: %v, %v", fault, answer, err)
 		}
 	}
-	if want := (election.Credential{ID: "JTI=a-b", Lifetime: time.Hour}); !slices.Equal(got, []election.Credential{want, want}) {
+	if want := (membership.Credential{ID: "JTI=a-b", Lifetime: time.Hour}); !slices.Equal(got, []membership.Credential{want, want}) {
 		t.Errorf("published %v, want %v twice", got, want)
 	}
 	token = jwt(`{"iat":1000,"exp":4600}`)
@@ -132,7 +132,7 @@ func TestControllersUsePublishedTokens(t *testing.T) {
 	var p published
 	var mu sync.Mutex
 	var known []string
-	hook := Publish(func(_ context.Context, c election.Credential) error {
+	hook := Publish(func(_ context.Context, c membership.Credential) error {
 		mu.Lock()
 		defer mu.Unlock()
 		server.mu.Lock()

@@ -12,8 +12,8 @@ import (
 // The claim still holds then.
 var ErrDraining = errors.New("claim is draining")
 
-// Heartbeat keeps a member's claims alive. [Membership] implements it. Its methods are safe for
-// concurrent use and do not block.
+// Heartbeat keeps a member's claims alive. Package membership implements it. Its methods are safe
+// for concurrent use and do not block.
 type Heartbeat interface {
 	// Confirmed returns the start of the last confirmed heartbeat, and reports whether it gives
 	// rights: they last until RenewDeadline after start, unless the membership has ended. Without a

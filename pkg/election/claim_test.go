@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
@@ -71,7 +72,7 @@ func TestEndlessClaim(t *testing.T) {
 // TestWritesOfALease checks when the writes that the last holder left prove anything.
 func TestWritesOfALease(t *testing.T) {
 	lease := seen("", 7, 0)
-	lease.Annotations = map[string]string{WritesAnnotation: `{"term":7}`}
+	lease.Annotations = map[string]string{leaserecord.WritesAnnotation: `{"term":7}`}
 	if _, proven := lease.Writes(); !proven {
 		t.Fatalf("the annotation proves nothing: %v", lease.Annotations)
 	}
@@ -80,7 +81,7 @@ func TestWritesOfALease(t *testing.T) {
 		"held":         func(o *Observation) { o.Holder = other },
 		"nothing left": func(o *Observation) { o.Annotations = nil },
 		"absent":       func(o *Observation) { o.Exists = false },
-		"nonsense":     func(o *Observation) { o.Annotations = map[string]string{WritesAnnotation: "{"} },
+		"nonsense":     func(o *Observation) { o.Annotations = map[string]string{leaserecord.WritesAnnotation: "{"} },
 	} {
 		o := lease
 		change(&o)
@@ -92,12 +93,12 @@ func TestWritesOfALease(t *testing.T) {
 
 // TestLeftOnRelease follows a holder's annotations through release and acquisition.
 func TestLeftOnRelease(t *testing.T) {
-	lease := (stamp{}).held(nil, "f-s", self, 4, timing.LeaseDuration, at(0))
-	left := WithoutHolder(lease, map[string]string{WritesAnnotation: "w"}, at(0))
-	if left.Annotations[WritesAnnotation] != "w" {
+	lease := (leaserecord.Stamp{}).Held(nil, "f-s", self, 4, timing.LeaseDuration, at(0))
+	left := leaserecord.WithoutHolder(lease, map[string]string{leaserecord.WritesAnnotation: "w"}, at(0))
+	if left.Annotations[leaserecord.WritesAnnotation] != "w" {
 		t.Errorf("annotations of the released Lease: %v", left.Annotations)
 	}
-	next := (stamp{}).held(asked(left, other), "f-s", other, 5, timing.LeaseDuration, at(0))
+	next := (leaserecord.Stamp{}).Held(leaserecord.Asked(left, other), "f-s", other, 5, timing.LeaseDuration, at(0))
 	if len(next.Annotations) != 0 {
 		t.Errorf("the next holder's Lease still has %v", next.Annotations)
 	}

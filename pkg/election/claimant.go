@@ -27,7 +27,7 @@ type ClaimantConfig struct {
 	// Name of the Lease. The Observer must keep it.
 	Name string
 	// Identity of the incarnation, unique among all process starts of all members; see
-	// NewIncarnation.
+	// leaserecord.NewIncarnation.
 	Identity string
 	// Client writes Leases of the namespace that the Observer watches.
 	Client LeaseWriter

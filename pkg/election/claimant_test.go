@@ -10,24 +10,26 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
 const s = time.Second
 
 func TestAcquiresFreeLeaseAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("", 7))
+		h.Store.Put(lease("", 7))
 		n := h.node("a")
-		h.sleep(1 * s)
-		h.expect(`
+		h.Sleep(1 * s)
+		h.Expect(`
 			0.0 a acquired 8
 			0.0 a started 8`)
 		claim := n.claimant.Claim()
 		if claim.Name() != leaseName || claim.Identity() != "a_1" || claim.Term() != 8 {
 			t.Errorf("Claim() = %s %s %d, want %s a_1 8", claim.Name(), claim.Identity(), claim.Term(), leaseName)
 		}
-		got := h.store.Get(leaseName).Spec
-		if *got.HolderIdentity != "a_1" || *got.LeaseTransitions != 8 || *got.LeaseDurationSeconds != 15 || !got.AcquireTime.Time.Equal(h.begin) {
+		got := h.Store.Get(leaseName).Spec
+		if *got.HolderIdentity != "a_1" || *got.LeaseTransitions != 8 || *got.LeaseDurationSeconds != 15 || !got.AcquireTime.Time.Equal(h.Begin) {
 			t.Errorf("Lease is %+v, want a_1, 8, 15s, acquired at the start", got)
 		}
 	})
@@ -36,8 +38,8 @@ func TestAcquiresFreeLeaseAtOnce(t *testing.T) {
 func TestCreatesAbsentLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.node("a")
-		h.sleep(20 * s)
-		h.expect(`
+		h.Sleep(20 * s)
+		h.Expect(`
 			0.0 a waiting (absent)
 			15.0 a acquired 1
 			15.0 a started 1`)
@@ -47,20 +49,20 @@ func TestCreatesAbsentLease(t *testing.T) {
 // However long the Lease is unchanged, nobody acquires it until its holder is listed as ended.
 func TestTakesOverFromEndedHolder(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("b_1", 7))
+		h.Store.Put(lease("b_1", 7))
 		h.node("a")
-		h.sleep(10 * s)
-		h.store.Tamper(leaseName, func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"next": "a"} })
+		h.Sleep(10 * s)
+		h.Store.Tamper(leaseName, func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"next": "a"} })
 		h.strike("c_1")
-		h.sleep(50 * s)
-		h.expect(`
+		h.Sleep(50 * s)
+		h.Expect(`
 			0.0 a waiting (held)`)
 		h.strike("b_1")
-		h.sleep(s)
-		h.expect(`
+		h.Sleep(s)
+		h.Expect(`
 			60.0 a acquired 8
 			60.0 a started 8`)
-		if got := h.store.Get(leaseName).Annotations["next"]; got != "a" {
+		if got := h.Store.Get(leaseName).Annotations["next"]; got != "a" {
 			t.Errorf("Annotation next is %q after the takeover, want a: others' annotations must stay", got)
 		}
 	})
@@ -70,18 +72,18 @@ func TestTakesOverFromEndedHolder(t *testing.T) {
 // duration by this process's clock. Its own timestamps are decades old.
 func TestTakesOverByObservedTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("somebody", 7))
+		h.Store.Put(lease("somebody", 7))
 		h.node("a")
-		h.sleep(10 * s)
-		h.store.Tamper(leaseName, func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = l.Spec.RenewTime.Add(s) })
-		h.sleep(7 * s)
+		h.Sleep(10 * s)
+		h.Store.Tamper(leaseName, func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = l.Spec.RenewTime.Add(s) })
+		h.Sleep(7 * s)
 		// A change of annotations is not a heartbeat.
-		h.store.Tamper(leaseName, func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"next": "a"} })
-		h.sleep(7900 * time.Millisecond)
-		h.expect(`
+		h.Store.Tamper(leaseName, func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"next": "a"} })
+		h.Sleep(7900 * time.Millisecond)
+		h.Expect(`
 			0.0 a waiting (held)`)
-		h.sleep(s)
-		h.expect(`
+		h.Sleep(s)
+		h.Expect(`
 			25.0 a acquired 8
 			25.0 a started 8`)
 	})
@@ -90,11 +92,11 @@ func TestTakesOverByObservedTime(t *testing.T) {
 // The heartbeat keeps a claim alive; the claim writes nothing.
 func TestClaimFollowsHeartbeat(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("", 7))
+		h.Store.Put(lease("", 7))
 		n := h.node("a")
-		h.sleep(61 * s)
+		h.Sleep(61 * s)
 		var writes int
-		for _, write := range h.store.History() {
+		for _, write := range h.Store.History() {
 			if write.Client == "a" {
 				writes++
 			}
@@ -103,11 +105,11 @@ func TestClaimFollowsHeartbeat(t *testing.T) {
 			t.Errorf("%d writes in 61 s, want only the acquisition", writes)
 		}
 		claim := n.claimant.Claim()
-		if got := claim.LastRenew().Sub(h.begin); got != 60*s {
+		if got := claim.LastRenew().Sub(h.Begin); got != 60*s {
 			t.Errorf("LastRenew() is %v after the start, want 60s", got)
 		}
-		if claim.Deadline().Sub(h.begin) != 70*s || claim.Expiry().Sub(h.begin) != 75*s {
-			t.Errorf("Deadline(), Expiry() = %v, %v, want 70s, 75s", claim.Deadline().Sub(h.begin), claim.Expiry().Sub(h.begin))
+		if claim.Deadline().Sub(h.Begin) != 70*s || claim.Expiry().Sub(h.Begin) != 75*s {
+			t.Errorf("Deadline(), Expiry() = %v, %v, want 70s, 75s", claim.Deadline().Sub(h.Begin), claim.Expiry().Sub(h.Begin))
 		}
 		if _, held := n.claimant.Turned(); !held {
 			t.Error("Turned() reports no claim")
@@ -118,12 +120,12 @@ func TestClaimFollowsHeartbeat(t *testing.T) {
 // Without a right a claimant acquires nothing, and its claim ends.
 func TestClaimEndsWithTheRight(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("", 7))
+		h.Store.Put(lease("", 7))
 		a := h.node("a", lingering(s))
-		h.sleep(5 * s)
+		h.Sleep(5 * s)
 		a.beats.finish()
-		h.sleep(2 * s) // The loop wakes by itself.
-		h.expect(`
+		h.Sleep(2 * s) // The loop wakes by itself.
+		h.Expect(`
 			0.0 a acquired 8
 			0.0 a started 8
 			5.0 a ended 8 (no-right)
@@ -136,16 +138,16 @@ func TestClaimEndsWithTheRight(t *testing.T) {
 // The claim ends before others may take over, and the work has the time in between to return.
 func TestRenewDeadlineEndsClaim(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("", 7))
+		h.Store.Put(lease("", 7))
 		a := h.node("a", lingering(3*s))
-		h.sleep(s)
+		h.Sleep(s)
 		h.node("b")
-		h.sleep(2 * s)
+		h.Sleep(2 * s)
 		a.beats.stop()
-		h.sleep(14 * s)
+		h.Sleep(14 * s)
 		h.strike("a_1")
-		h.sleep(20 * s)
-		h.expect(`
+		h.Sleep(20 * s)
+		h.Expect(`
 			0.0 a acquired 8
 			0.0 a started 8
 			1.0 b waiting (held)
@@ -161,15 +163,15 @@ func TestRenewDeadlineEndsClaim(t *testing.T) {
 
 func TestStopsThenReleases(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("", 7))
+		h.Store.Put(lease("", 7))
 		a := h.node("a", lingering(22500*time.Millisecond), drainingWithin(30*s))
-		h.sleep(s)
+		h.Sleep(s)
 		h.node("b")
-		h.sleep(4 * s)
+		h.Sleep(4 * s)
 		draining := a.claimant.Claim().Draining()
-		a.stop()
-		h.sleep(s)
-		h.expect(`
+		a.Stop()
+		h.Sleep(s)
+		h.Expect(`
 			0.0 a acquired 8
 			0.0 a started 8
 			1.0 b waiting (held)
@@ -187,16 +189,16 @@ func TestStopsThenReleases(t *testing.T) {
 
 func TestReleasedLeaseKeepsItsTerm(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("", 7))
+		h.Store.Put(lease("", 7))
 		for want := range int32(3) {
 			n := h.node("a")
-			h.sleep(s)
-			n.stop()
-			got := h.store.Get(leaseName).Spec
+			h.Sleep(s)
+			n.Stop()
+			got := h.Store.Get(leaseName).Spec
 			if *got.HolderIdentity != "" || *got.LeaseTransitions != 8+want || *got.LeaseDurationSeconds != 1 || time.Since(got.RenewTime.Time) > 100*time.Millisecond {
 				t.Errorf("Lease is %+v, want released now, with term %d", got, 8+want)
 			}
-			if !RecordFrom(h.store.Get(leaseName)).IsReleased() {
+			if !leaserecord.From(h.Store.Get(leaseName)).IsReleased() {
 				t.Error("The Lease is not marked as released by its holder")
 			}
 		}
@@ -238,17 +240,17 @@ func TestEndsOnAnotherHolder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, h *harness) {
-				h.store.Put(lease("", 7))
+				h.Store.Put(lease("", 7))
 				h.node("a", lingering(s))
-				h.sleep(s)
-				h.expect(`
+				h.Sleep(s)
+				h.Expect(`
 					0.0 a acquired 8
 					0.0 a started 8`)
-				h.store.Tamper(leaseName, tc.tamper)
-				h.sleep(15 * s)
+				h.Store.Tamper(leaseName, tc.tamper)
+				h.Sleep(15 * s)
 				h.strike("b_1")
-				h.sleep(4 * s)
-				h.expect(tc.want)
+				h.Sleep(4 * s)
+				h.Expect(tc.want)
 			})
 		})
 	}
@@ -258,17 +260,17 @@ func TestEndsOnAnotherHolder(t *testing.T) {
 // holder.
 func TestReleaseNeverClearsSuccessor(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("", 7))
+		h.Store.Put(lease("", 7))
 		a := h.node("a")
-		h.sleep(s)
+		h.Sleep(s)
 		a.watch.Block("watch")
-		h.store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "b_1"; *l.Spec.LeaseTransitions = 9 })
-		a.stop()
-		if got := h.holder(leaseName); got != "b_1" {
+		h.Store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "b_1"; *l.Spec.LeaseTransitions = 9 })
+		a.Stop()
+		if got := h.Holder(leaseName); got != "b_1" {
 			t.Errorf("Holder is %q after a has stopped, want b_1", got)
 		}
-		for _, write := range h.store.History() {
-			if write.Client == "a" && RecordFrom(write.Before).Holder == "b_1" {
+		for _, write := range h.Store.History() {
+			if write.Client == "a" && leaserecord.From(write.Before).Holder == "b_1" {
 				t.Error("a wrote to the Lease that b held")
 			}
 		}
@@ -278,16 +280,16 @@ func TestReleaseNeverClearsSuccessor(t *testing.T) {
 // As above, but b comes between the check and the write.
 func TestReleaseIsConditional(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("", 7))
+		h.Store.Put(lease("", 7))
 		a := h.node("a")
-		h.sleep(s)
+		h.Sleep(s)
 		a.client.Delay(1, 500*time.Millisecond, 0, "update")
 		a.watch.Block("watch")
-		a.cancel()
-		h.sleep(100 * time.Millisecond)
-		h.store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "b_1"; *l.Spec.LeaseTransitions = 9 })
-		<-a.stopped
-		if got := h.holder(leaseName); got != "b_1" {
+		a.Cancel()
+		h.Sleep(100 * time.Millisecond)
+		h.Store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "b_1"; *l.Spec.LeaseTransitions = 9 })
+		<-a.Stopped
+		if got := h.Holder(leaseName); got != "b_1" {
 			t.Errorf("Holder is %q after a has stopped, want b_1", got)
 		}
 	})
@@ -296,20 +298,20 @@ func TestReleaseIsConditional(t *testing.T) {
 // The holder recreates its Lease, and its claim continues. Nobody else creates it meanwhile.
 func TestDeletedLeaseHeals(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("", 7))
+		h.Store.Put(lease("", 7))
 		h.node("a")
-		h.sleep(s)
+		h.Sleep(s)
 		h.node("b")
-		h.sleep(s / 2)
-		h.store.Remove(leaseName)
-		h.sleep(28500 * time.Millisecond)
-		h.expect(`
+		h.Sleep(s / 2)
+		h.Store.Remove(leaseName)
+		h.Sleep(28500 * time.Millisecond)
+		h.Expect(`
 			0.0 a acquired 8
 			0.0 a started 8
 			1.0 b waiting (held)
 			1.5 b waiting (absent)
 			1.5 b waiting (held)`)
-		if got := RecordFrom(h.store.Get(leaseName)); got.Holder != "a_1" || got.Transitions != 8 {
+		if got := leaserecord.From(h.Store.Get(leaseName)); got.Holder != "a_1" || got.Transitions != 8 {
 			t.Errorf("Lease is held by %s, term %d, want a_1, 8", got.Holder, got.Transitions)
 		}
 	})
@@ -319,12 +321,12 @@ func TestDeletedLeaseHeals(t *testing.T) {
 // a lease duration.
 func TestDeletedLeaseOfDeadHolder(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("b_1", 7))
+		h.Store.Put(lease("b_1", 7))
 		h.node("a")
-		h.sleep(5 * s)
-		h.store.Remove(leaseName)
-		h.sleep(20 * s)
-		h.expect(`
+		h.Sleep(5 * s)
+		h.Store.Remove(leaseName)
+		h.Sleep(20 * s)
+		h.Expect(`
 			0.0 a waiting (held)
 			5.0 a waiting (absent)
 			20.0 a acquired 8
@@ -336,18 +338,18 @@ func TestNonsenseDurationChangesNothing(t *testing.T) {
 	for name, duration := range map[string]*int32{"none": nil, "one": ptr.To[int32](1), "a year": ptr.To[int32](365 * 86400)} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, h *harness) {
-				h.store.Put(lease("", 7))
+				h.Store.Put(lease("", 7))
 				a := h.node("a", func(n *node, _ *ClaimantConfig) { n.quiet = true })
-				h.sleep(s)
+				h.Sleep(s)
 				h.node("b", func(n *node, _ *ClaimantConfig) { n.quiet = true })
-				h.store.Tamper(leaseName, func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = duration })
-				h.sleep(60 * s)
-				if claim := a.claimant.Claim(); claim == nil || !claim.Valid(a.clock.Now()) || h.holder(leaseName) != "a_1" {
-					t.Errorf("a has lost its claim, and %q holds the Lease", h.holder(leaseName))
+				h.Store.Tamper(leaseName, func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = duration })
+				h.Sleep(60 * s)
+				if claim := a.claimant.Claim(); claim == nil || !claim.Valid(a.clock.Now()) || h.Holder(leaseName) != "a_1" {
+					t.Errorf("a has lost its claim, and %q holds the Lease", h.Holder(leaseName))
 				}
 				h.strike("a_1")
-				h.sleep(100 * time.Millisecond)
-				if got := h.holder(leaseName); got != "b_1" {
+				h.Sleep(100 * time.Millisecond)
+				if got := h.Holder(leaseName); got != "b_1" {
 					t.Errorf("Holder is %q after a has been listed as ended, want b_1", got)
 				}
 			})
@@ -358,35 +360,35 @@ func TestNonsenseDurationChangesNothing(t *testing.T) {
 func TestConflictStorm(t *testing.T) {
 	t.Run("others annotate the Lease all the time", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, h *harness) {
-			h.store.Put(lease("", 7))
+			h.Store.Put(lease("", 7))
 			var said atomic.Int64
 			a := h.node("a", func(n *node, cfg *ClaimantConfig) {
 				n.quiet = true
 				cfg.Annotations = func() map[string]string { return map[string]string{"said": fmt.Sprint(said.Load())} }
 			})
 			a.watch.LagWatch(s) // Its knowledge is always out of date.
-			h.sleep(s)
+			h.Sleep(s)
 			for i := range 600 {
-				h.store.Tamper(leaseName, func(l *coordinationv1.Lease) {
+				h.Store.Tamper(leaseName, func(l *coordinationv1.Lease) {
 					l.Annotations["next"] = strings.Repeat("x", i%7)
 				})
 				if i%10 == 0 {
 					said.Add(1)
 					a.claimant.Touch()
 				}
-				h.sleep(100 * time.Millisecond)
+				h.Sleep(100 * time.Millisecond)
 			}
 			if claim := a.claimant.Claim(); claim == nil || claim.Term() != 8 {
 				t.Errorf("Claim() = %+v after a minute of conflicts, want term 8", claim)
 			}
-			if got := h.store.Get(leaseName).Annotations["said"]; got != "60" {
+			if got := h.Store.Get(leaseName).Annotations["said"]; got != "60" {
 				t.Errorf("the Lease says %s a second after the 60th change", got)
 			}
 		})
 	})
 	t.Run("every write is refused", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, h *harness) {
-			h.store.Put(lease("", 7))
+			h.Store.Put(lease("", 7))
 			var tries, said atomic.Int64
 			a := h.node("a", func(_ *node, cfg *ClaimantConfig) {
 				cfg.Annotations = func() map[string]string { return map[string]string{"said": fmt.Sprint(said.Load())} }
@@ -396,11 +398,11 @@ func TestConflictStorm(t *testing.T) {
 					}
 				}
 			})
-			h.sleep(s)
+			h.Sleep(s)
 			a.client.Conflict(1000)
 			said.Add(1)
 			a.claimant.Touch()
-			h.sleep(12 * s)
+			h.Sleep(12 * s)
 			if a.claimant.Claim() == nil {
 				t.Error("a has lost its claim over annotations")
 			}
@@ -413,18 +415,18 @@ func TestConflictStorm(t *testing.T) {
 
 func TestStuckWork(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("", 7))
+		h.Store.Put(lease("", 7))
 		a := h.node("a", lingering(30*s))
-		h.sleep(3 * s)
+		h.Sleep(3 * s)
 		a.beats.stop()
-		h.sleep(38 * s)
-		h.expect(`
+		h.Sleep(38 * s)
+		h.Expect(`
 			0.0 a acquired 8
 			0.0 a started 8
 			12.0 a ended 8 (renew-deadline)
 			17.0 a stuck 8 (renew-deadline) since 5s`)
-		h.sleep(4 * s)
-		h.expect(`
+		h.Sleep(4 * s)
+		h.Expect(`
 			42.0 a work returns: claim on f-ns-01, term 8, ended: renew-deadline, valid false
 			42.0 a returned 8
 			42.0 a waiting (no-right)`)
@@ -444,21 +446,21 @@ func TestDrainIsBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, h *harness) {
-				h.store.Put(lease("", 7))
+				h.Store.Put(lease("", 7))
 				a := h.node("a", lingering(60*s), drainingWithin(tc.within))
-				h.sleep(s)
+				h.Sleep(s)
 				h.node("b")
-				h.sleep(4 * s)
-				a.cancel()
-				h.sleep(58 * s)
-				h.expect(`
+				h.Sleep(4 * s)
+				a.Cancel()
+				h.Sleep(58 * s)
+				h.Expect(`
 					0.0 a acquired 8
 					0.0 a started 8
 					1.0 b waiting (held)
 					5.0 a draining 8
 					` + tc.want)
-				h.sleep(3 * s)
-				h.expect(`
+				h.Sleep(3 * s)
+				h.Expect(`
 					65.0 a work returns: claim is draining, valid true
 					65.0 a ended 8 (drained)
 					65.0 a released 8
@@ -472,19 +474,19 @@ func TestDrainIsBounded(t *testing.T) {
 // TestDrainTimeoutMayChange shortens the timeout while the work drains.
 func TestDrainTimeoutMayChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("", 7))
+		h.Store.Put(lease("", 7))
 		var within atomic.Int64
 		within.Store(int64(30 * s))
 		a := h.node("a", lingering(60*s), func(_ *node, cfg *ClaimantConfig) {
 			cfg.DrainTimeout = func() time.Duration { return time.Duration(within.Load()) }
 		})
-		h.sleep(s)
+		h.Sleep(s)
 		a.claimant.SetDesired(Released)
-		h.sleep(500 * time.Millisecond)
+		h.Sleep(500 * time.Millisecond)
 		within.Store(int64(3 * s))
 		a.claimant.SetDesired(Released)
-		h.sleep(10 * s)
-		h.expect(`
+		h.Sleep(10 * s)
+		h.Expect(`
 			0.0 a acquired 8
 			0.0 a started 8
 			1.0 a draining 8
@@ -494,12 +496,12 @@ func TestDrainTimeoutMayChange(t *testing.T) {
 
 func TestWorkThatReturnsByItself(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("", 7))
+		h.Store.Put(lease("", 7))
 		h.node("a", func(_ *node, cfg *ClaimantConfig) {
 			cfg.Work = func(context.Context, *Claim) { time.Sleep(s) } // virtual
 		})
-		h.sleep(3500 * time.Millisecond)
-		h.expect(`
+		h.Sleep(3500 * time.Millisecond)
+		h.Expect(`
 			0.0 a acquired 8
 			0.0 a started 8
 			1.0 a ended 8 (work-returned)
@@ -512,41 +514,41 @@ func TestWorkThatReturnsByItself(t *testing.T) {
 func TestLostAnswers(t *testing.T) {
 	t.Run("of an acquisition", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, h *harness) {
-			h.store.Put(lease("", 7))
+			h.Store.Put(lease("", 7))
 			a := h.node("a", func(n *node, _ *ClaimantConfig) { n.client.DropReply(1, "update") })
-			h.sleep(10 * s)
-			h.expect(`
+			h.Sleep(10 * s)
+			h.Expect(`
 				5.0 a failed 8
 				5.0 a waiting (held)
 				5.0 a acquired 9
 				5.0 a started 9`)
-			a.stop()
+			a.Stop()
 		})
 	})
 	t.Run("of an unwanted acquisition", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, h *harness) {
-			h.store.Put(lease("", 7))
+			h.Store.Put(lease("", 7))
 			a := h.node("a", func(n *node, _ *ClaimantConfig) { n.client.DropReply(1, "update") })
-			h.sleep(s)
-			a.stop()
-			h.expect(`
+			h.Sleep(s)
+			a.Stop()
+			h.Expect(`
 				5.0 a failed 8
 				5.0 a released 8`)
 		})
 	})
 	t.Run("of a change of annotations", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, h *harness) {
-			h.store.Put(lease("", 7))
+			h.Store.Put(lease("", 7))
 			var said atomic.Int64
 			a := h.node("a", func(_ *node, cfg *ClaimantConfig) {
 				cfg.Annotations = func() map[string]string { return map[string]string{"said": fmt.Sprint(said.Load())} }
 			})
-			h.sleep(s)
+			h.Sleep(s)
 			a.client.DropReply(1, "update")
 			said.Add(1)
 			a.claimant.Touch()
-			h.sleep(20 * s)
-			h.expect(`
+			h.Sleep(20 * s)
+			h.Expect(`
 				0.0 a acquired 8
 				0.0 a started 8
 				6.0 a failed 8`)
@@ -554,12 +556,12 @@ func TestLostAnswers(t *testing.T) {
 	})
 	t.Run("of a release", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, h *harness) {
-			h.store.Put(lease("", 7))
+			h.Store.Put(lease("", 7))
 			a := h.node("a")
-			h.sleep(s)
+			h.Sleep(s)
 			a.client.DropReply(1, "update")
-			a.stop()
-			if got := h.holder(leaseName); got != "" {
+			a.Stop()
+			if got := h.Holder(leaseName); got != "" {
 				t.Errorf("Holder is %q, want none", got)
 			}
 		})
@@ -568,12 +570,12 @@ func TestLostAnswers(t *testing.T) {
 
 func TestRevoked(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("", 7))
+		h.Store.Put(lease("", 7))
 		a := h.node("a", lingering(2*s))
-		h.sleep(s)
+		h.Sleep(s)
 		close(a.revoked)
-		h.sleep(9 * s)
-		h.expect(`
+		h.Sleep(9 * s)
+		h.Expect(`
 			0.0 a acquired 8
 			0.0 a started 8
 			1.0 a ended 8 (revoked)
@@ -587,19 +589,19 @@ func TestRevoked(t *testing.T) {
 // claim's request.
 func TestLostClaimGivesUpItsRequest(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("", 7))
+		h.Store.Put(lease("", 7))
 		var said atomic.Int64
 		a := h.node("a", lingering(s), func(_ *node, cfg *ClaimantConfig) {
 			cfg.Annotations = func() map[string]string { return map[string]string{"said": fmt.Sprint(said.Load())} }
 		})
-		h.sleep(s)
+		h.Sleep(s)
 		a.client.Drop(1, "update")
 		said.Add(1)
 		a.claimant.Touch()
-		h.sleep(s)
+		h.Sleep(s)
 		close(a.revoked)
-		h.sleep(9 * s)
-		h.expect(`
+		h.Sleep(9 * s)
+		h.Expect(`
 			0.0 a acquired 8
 			0.0 a started 8
 			2.0 a ended 8 (revoked)
@@ -612,10 +614,10 @@ func TestLostClaimGivesUpItsRequest(t *testing.T) {
 // TestPauseAfterFailure checks that a failed request is retried after RetryPeriod.
 func TestPauseAfterFailure(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("", 7))
+		h.Store.Put(lease("", 7))
 		h.node("a", func(n *node, _ *ClaimantConfig) { n.client.Fail(2, "update") })
-		h.sleep(9 * s)
-		h.expect(`
+		h.Sleep(9 * s)
+		h.Expect(`
 			0.0 a failed 8
 			2.0 a failed 8
 			4.0 a acquired 8
@@ -627,13 +629,13 @@ func TestPauseAfterFailure(t *testing.T) {
 // as ended.
 func TestStopsWithoutServer(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("", 7))
+		h.Store.Put(lease("", 7))
 		a := h.node("a")
-		h.sleep(3 * s)
+		h.Sleep(3 * s)
 		a.client.Block()
 		a.beats.stop()
-		a.stop()
-		if got := time.Since(h.begin); got > 18*s {
+		a.Stop()
+		if got := time.Since(h.Begin); got > 18*s {
 			t.Errorf("Run returned after %v, want a lease duration after the last heartbeat, at 17s", got)
 		}
 	})
@@ -643,9 +645,9 @@ func TestStopsWithoutServer(t *testing.T) {
 // gets time to return.
 func TestSuspend(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("", 7))
+		h.Store.Put(lease("", 7))
 		a := h.node("a", lingering(s))
-		h.sleep(s)
+		h.Sleep(s)
 		claim := a.claimant.Claim()
 		if !claim.Valid(a.clock.Now()) {
 			t.Error("Claim is invalid before the suspend")
@@ -655,8 +657,8 @@ func TestSuspend(t *testing.T) {
 		if claim.Valid(a.clock.Now()) {
 			t.Error("Claim is valid after the suspend")
 		}
-		h.sleep(10 * s)
-		h.expect(`
+		h.Sleep(10 * s)
+		h.Expect(`
 			0.0 a acquired 8
 			0.0 a started 8
 			1.0 a ended 8 (renew-deadline)
@@ -669,13 +671,13 @@ func TestSuspend(t *testing.T) {
 // The answer to an acquisition arrives after the claim's deadline: the work must not start.
 func TestLateAcquisition(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("", 7))
+		h.Store.Put(lease("", 7))
 		a := h.node("a", func(n *node, _ *ClaimantConfig) { n.client.Delay(1, 0, s, "update") })
-		h.sleep(s / 2)
+		h.Sleep(s / 2)
 		a.beats.stop()
 		a.clock.Jump(10 * s)
-		h.sleep(s)
-		h.expect(`
+		h.Sleep(s)
+		h.Expect(`
 			1.0 a acquired 8
 			1.0 a ended 8 (renew-deadline)
 			1.0 a waiting (no-right)`)
@@ -684,16 +686,16 @@ func TestLateAcquisition(t *testing.T) {
 
 func TestDesired(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("", 7))
+		h.Store.Put(lease("", 7))
 		a := h.node("a", lingering(2*s))
-		h.sleep(s)
+		h.Sleep(s)
 		a.claimant.SetDesired(Released)
-		h.sleep(s)
+		h.Sleep(s)
 		a.claimant.SetDesired(Held) // The drain is completed.
-		h.sleep(2 * s)
+		h.Sleep(2 * s)
 		a.claimant.SetDesired(Released)
-		h.sleep(3 * s)
-		h.expect(`
+		h.Sleep(3 * s)
+		h.Expect(`
 			0.0 a acquired 8
 			0.0 a started 8
 			1.0 a draining 8
@@ -706,14 +708,14 @@ func TestDesired(t *testing.T) {
 			6.0 a work returns: claim is draining, valid true
 			6.0 a ended 9 (drained)
 			6.0 a released 9`)
-		a.stop()
+		a.Stop()
 	})
 }
 
 func TestMarks(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("", 7))
-		h.store.Tamper(leaseName, func(l *coordinationv1.Lease) {
+		h.Store.Put(lease("", 7))
+		h.Store.Tamper(leaseName, func(l *coordinationv1.Lease) {
 			l.Annotations["foreign"], l.Annotations["gone"] = "stays", "x"
 		})
 		rng := "0x0"
@@ -721,10 +723,10 @@ func TestMarks(t *testing.T) {
 			cfg.Labels = map[string]string{"flotilla.dev/ring": "namespaces"}
 			cfg.Annotations = func() map[string]string { return map[string]string{"range": rng, "gone": ""} }
 		})
-		h.sleep(s)
+		h.Sleep(s)
 		check := func(rng string) {
 			t.Helper()
-			got := h.store.Get(leaseName)
+			got := h.Store.Get(leaseName)
 			if got.Labels["flotilla.dev/ring"] != "namespaces" || got.Annotations["range"] != rng || got.Annotations["foreign"] != "stays" {
 				t.Errorf("Lease has labels %v, annotations %v, want ring, range %s and the foreign annotation", got.Labels, got.Annotations, rng)
 			}
@@ -736,11 +738,11 @@ func TestMarks(t *testing.T) {
 		rng = "0x1"
 		a.client.Conflict(1)
 		a.claimant.Touch()
-		h.sleep(100 * time.Millisecond)
+		h.Sleep(100 * time.Millisecond)
 		check("0x1")
 		// The claimant restores an annotation that somebody removes.
-		h.store.Tamper(leaseName, func(l *coordinationv1.Lease) { delete(l.Annotations, "range") })
-		h.sleep(3 * s)
+		h.Store.Tamper(leaseName, func(l *coordinationv1.Lease) { delete(l.Annotations, "range") })
+		h.Sleep(3 * s)
 		check("0x1")
 	})
 }

@@ -1,6 +1,10 @@
-// Package election decides which member may write, and until when. It keeps members and claims on
-// Lease objects of one namespace, and knows nothing about controllers. A member claims shards by
-// name and gets a [Claim], a value whose context ends when the right does.
+// Package election decides who may write, and until when. It keeps claims on Lease objects of one
+// namespace, and knows nothing about controllers. A member claims shards by name and gets a
+// [Claim], a value whose context ends when the right does.
+//
+// Package membership keeps the members and their heartbeats, by which all claims live. Package
+// leaserecord says what is on a Lease. [Observer] knows what this process has seen of all Leases,
+// and since when.
 //
 // # Guarantees
 //
@@ -24,9 +28,6 @@
 //   - Fence (package fence). The fence refuses a mutating request unless the claim is valid when
 //     the request is sent, and gives it up, on this side of the connection, at the latest when the
 //     Lease expires.
-//   - Credentials. When [Membership.Publish] succeeds, the credential is on the member's Lease, and
-//     any member that fences this one sees it: [FenceIncarnation] changes the Lease as it was read,
-//     and a marked incarnation publishes nothing.
 //   - Leader locks (package leaderlock). All members together hold somebody else's Lease.
 //   - The package uses only get, list, watch, create and update on Leases, and never deletes one.
 //
@@ -40,7 +41,7 @@
 //     from a snapshot. By that clock the claim is still valid on resuming. The fence lets writes
 //     pass until the answer to the next heartbeat says that the claim has ended: within a
 //     RetryPeriod, or, if no answer comes, until the RenewDeadline, by that clock. A fence in the
-//     API server covers this; see [FenceIncarnation].
+//     API server covers this; see FenceIncarnation in package leaserecord.
 //   - Anyone who writes a Lease in the name of an incarnation that has ended, or releases it in its
 //     holder's name, makes a second holder possible until the first has seen it, which takes one
 //     watch event.
@@ -52,13 +53,12 @@
 //
 // # Heartbeats
 //
-// A member renews only its own Lease: that is its heartbeat, and [Membership] keeps it. Nobody
-// renews a shard's Lease: it is written when its holder changes, or when the holder updates the
-// annotations. A claim is valid while now is before the start of the last confirmed heartbeat plus
-// RenewDeadline, and its Lease was last seen with the claim's holder and term. A Lease is free once
-// it was released, or once the Lease of its holder's member lists the holder as ended; all live
-// members judge all others for that. Package heartbeat makes these decisions and states their
-// guarantees; docs/design/heartbeat.md has the argument.
+// Nobody renews a shard's Lease: it is written when its holder changes, or when the holder updates
+// the annotations. Its member renews only its own Lease; that is the heartbeat ([Heartbeat]). A
+// claim is valid while now is before the start of the last confirmed heartbeat plus RenewDeadline,
+// and its Lease was last seen with the claim's holder and term. A Lease is free once it was
+// released, or once the Lease of its holder's member lists the holder as ended. Package heartbeat
+// makes these decisions and states their guarantees; docs/design/heartbeat.md has the argument.
 //
 // # Clock model
 //
@@ -66,8 +66,8 @@
 // when this process has not seen its spec change for its duration; renewTime and acquireTime are
 // for people and never compared with a clock. A change of labels or annotations is not a heartbeat,
 // so others may leave requests and marks. The duration is the larger of the Lease's, clamped to
-// [MinDuration, MaxDuration], and the reader's own LeaseDuration: a nonsensical value on a Lease
-// can lengthen a takeover but never shorten it.
+// [leaserecord.MinDuration, leaserecord.MaxDuration], and the reader's own LeaseDuration: a
+// nonsensical value on a Lease can lengthen a takeover but never shorten it.
 //
 // A holder counts from the START of its last confirmed heartbeat, and a rival from when it SAW the
 // result, which is later. So the holder stops first:
@@ -93,11 +93,11 @@
 // While another incarnation holds a Lease, a claimant may ask for it once everything is prepared
 // ([Claimant.SetAsk]): it writes its name into an annotation of the Lease, which is nobody's
 // heartbeat. Nothing forces the holder to give the Lease up. The holder's process sees the request
-// ([Record.NextHolder]), decides whether to believe it, and sets [Released] instead of [Retained],
-// which keeps the claim and acquires nothing. With the release the holder may record its last
-// writes ([Observation.Writes]), so that the next holder knows when its caches have seen all of
-// them, and how long its fence had been closed ([StoppedAnnotation]). The next acquisition removes
-// these annotations.
+// ([leaserecord.Record.NextHolder]), decides whether to believe it, and sets [Released] instead of
+// [Retained], which keeps the claim and acquires nothing. With the release the holder may record
+// its last writes ([Observation.Writes]), so that the next holder knows when its caches have seen
+// all of them, and how long its fence had been closed ([leaserecord.StoppedAnnotation]). The next
+// acquisition removes these annotations.
 //
 // # States
 //

@@ -14,11 +14,13 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
 // This file explores every history, within bounds, of two members that may want one Lease. It uses
 // the product's code for decisions (Step), for knowledge (Observation.Saw and Gone) and for the
-// Leases written (stamp.held, asked, WithoutHolder). It models the loop around them.
+// Leases written (leaserecord.Stamp.Held, Asked, WithoutHolder). It models the loop around them.
 //
 // Of heartbeats it assumes only what the explorer of package heartbeat checks. A member may be
 // listed as ended a lease duration after its last stored heartbeat, and has no confirmed one after
@@ -53,7 +55,7 @@ const (
 // revision is one version of the Lease; with a nil lease it is a deletion.
 type revision struct {
 	lease   *coordinationv1.Lease
-	record  Record
+	record  leaserecord.Record
 	version int16
 	written int16
 }
@@ -170,7 +172,7 @@ func (d description) String() string { return strings.Join(d[:], "") }
 
 var (
 	exploreNames = [2]string{"a_1", "b_1"}
-	exploreEnded = [2]map[string]string{{EndedAnnotation: "a_1"}, {EndedAnnotation: "b_1"}}
+	exploreEnded = [2]map[string]string{{leaserecord.EndedAnnotation: "a_1"}, {leaserecord.EndedAnnotation: "b_1"}}
 )
 
 func tickTime(tick int16) time.Time {
@@ -201,7 +203,7 @@ func (p *simMember) setState(s State) {
 }
 
 func (p *simMember) observation() Observation {
-	o := Observation{Record: Record{Name: leaseName}, HighTerm: p.highTerm}
+	o := Observation{Record: leaserecord.Record{Name: leaseName}, HighTerm: p.highTerm}
 	if p.known {
 		o.Seen = tickTime(p.seenAt)
 	}
@@ -253,7 +255,7 @@ func (s *sysState) write(lease *coordinationv1.Lease) *revision {
 	r := &revision{version: s.head.version + 1, written: s.now}
 	if lease != nil {
 		lease.ResourceVersion = strconv.Itoa(int(r.version))
-		r.lease, r.record = lease, RecordFrom(lease)
+		r.lease, r.record = lease, leaserecord.From(lease)
 	}
 	s.head = r
 	for i := range s.members {
@@ -329,18 +331,18 @@ func (e *explorer) serve(s *sysState, i int, r sentRequest) *sentRequest {
 			return refuse()
 		}
 		e.acquired(s, i, r)
-		r.got = s.write(stamp{}.held(nil, leaseName, self, r.term, exploreTiming.LeaseDuration, tickTime(r.start)))
+		r.got = s.write(leaserecord.Stamp{}.Held(nil, leaseName, self, r.term, exploreTiming.LeaseDuration, tickTime(r.start)))
 	case Acquire, Renew:
 		if !same(r.before) {
 			return refuse()
 		}
 		e.acquired(s, i, r)
-		r.got = s.write(stamp{}.held(r.before.lease, leaseName, self, r.term, exploreTiming.LeaseDuration, tickTime(r.start)))
+		r.got = s.write(leaserecord.Stamp{}.Held(r.before.lease, leaseName, self, r.term, exploreTiming.LeaseDuration, tickTime(r.start)))
 	case Ask:
 		if !same(r.before) {
 			return refuse()
 		}
-		r.got = s.write(asked(r.before.lease, self))
+		r.got = s.write(leaserecord.Asked(r.before.lease, self))
 	case Release:
 		if r.fetched == nil {
 			switch {
@@ -362,8 +364,8 @@ func (e *explorer) serve(s *sysState, i int, r sentRequest) *sentRequest {
 		if s.members[i].working && !s.members[i].dead {
 			e.fail(s, self+" releases while its work runs")
 		}
-		left := map[string]string{ReleasedAnnotation: strconv.Itoa(int(r.fetched.record.Transitions))}
-		r.got = s.write(WithoutHolder(r.fetched.lease, left, now))
+		left := map[string]string{leaserecord.ReleasedAnnotation: strconv.Itoa(int(r.fetched.record.Transitions))}
+		r.got = s.write(leaserecord.WithoutHolder(r.fetched.lease, left, now))
 	}
 	return &r
 }
@@ -877,7 +879,7 @@ func startState(exists bool) *sysState {
 		free.ResourceVersion = "0"
 		free.Spec.LeaseDurationSeconds = ptr.To[int32](3)
 		free.Spec.RenewTime = ptr.To(metav1.NewMicroTime(epoch))
-		s.head.lease, s.head.record = free, RecordFrom(free)
+		s.head.lease, s.head.record = free, leaserecord.From(free)
 	}
 	for i := range s.members {
 		p := &s.members[i]
@@ -944,10 +946,10 @@ func (s *sysState) exchanged() *sysState {
 			if c.lease != nil {
 				c.lease = c.lease.DeepCopy()
 				c.lease.Spec.HolderIdentity = ptr.To(other(*c.lease.Spec.HolderIdentity))
-				if next, asked := c.lease.Annotations[NextHolderAnnotation]; asked {
-					c.lease.Annotations[NextHolderAnnotation] = other(next)
+				if next, asked := c.lease.Annotations[leaserecord.NextHolderAnnotation]; asked {
+					c.lease.Annotations[leaserecord.NextHolderAnnotation] = other(next)
 				}
-				c.record = RecordFrom(c.lease)
+				c.record = leaserecord.From(c.lease)
 			}
 			made[*r] = &c
 		}
@@ -1086,7 +1088,7 @@ func TestExploreConvicts(t *testing.T) {
 		}, "which has not ended"},
 		"emptied Lease taken at once": {holderCleared, func(in Input) Output {
 			if in.State.Phase == Idle && in.Observation.Holder == "" {
-				in.Observation.Annotations = map[string]string{ReleasedAnnotation: strconv.Itoa(int(in.Observation.Transitions))}
+				in.Observation.Annotations = map[string]string{leaserecord.ReleasedAnnotation: strconv.Itoa(int(in.Observation.Transitions))}
 			}
 			return Step(in)
 		}, "both hold valid rights"},

@@ -3,89 +3,43 @@ package election
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
 const leaseName = "f-ns-01"
 
-// harness is one synctest bubble with a Lease store and a transcript.
-type harness struct {
-	t     *testing.T
-	store *leasetest.Store
-	begin time.Time
-	leasetest.Transcript
-}
+// harness is a bubble with processes of this package.
+type harness struct{ *leasetest.Bubble }
 
-// inBubble runs test in a bubble. The bubble fails the test if a goroutine is left behind.
+// inBubble runs test in a bubble.
 func inBubble(t *testing.T, test func(t *testing.T, h *harness)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		h := &harness{t: t, store: leasetest.NewStore(), begin: time.Now(), Transcript: leasetest.Transcript{Begin: time.Now()}}
-		t.Cleanup(h.store.Wait)
-		test(t, h)
-	})
+	leasetest.InBubble(t, func(t *testing.T, b *leasetest.Bubble) { test(t, &harness{b}) })
 }
 
-// sleep lets d of virtual time pass, and waits until everything due by then has happened.
-func (h *harness) sleep(d time.Duration) {
-	time.Sleep(d) // virtual
-	synctest.Wait()
-}
-
-// expect compares the transcript since the last call with want.
-func (h *harness) expect(want string) {
-	h.t.Helper()
-	if problem := h.Compare(want); problem != "" {
-		h.t.Error(problem)
-	}
-}
-
-func (h *harness) holder(name string) string {
-	return RecordFrom(h.store.Get(name)).Holder
-}
-
-// lease returns a Lease as another process may have left it, with timestamps that do not fit this
-// process's clock. Without a holder it is released.
 func lease(holder string, term int32) *coordinationv1.Lease {
-	annotations := map[string]string{}
-	if holder == "" {
-		annotations[ReleasedAnnotation] = strconv.Itoa(int(term))
-	}
-	stamp := metav1.NewMicroTime(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))
-	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: leaseName, Annotations: annotations},
-		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity:       &holder,
-			LeaseTransitions:     &term,
-			LeaseDurationSeconds: ptr.To[int32](15),
-			AcquireTime:          &stamp,
-			RenewTime:            &stamp,
-		},
-	}
+	return leasetest.Lease(leaseName, holder, term)
 }
 
 // strike lists an incarnation as ended, as a judge would.
 func (h *harness) strike(incarnation string) {
-	name := MemberLease("f", MemberOf(incarnation))
-	if h.store.Get(name) == nil {
+	name := leaserecord.MemberLease("f", leaserecord.MemberOf(incarnation))
+	if h.Store.Get(name) == nil {
 		l := lease(incarnation, 1)
 		l.Name = name
-		h.store.Put(l)
+		h.Store.Put(l)
 	}
-	h.store.Tamper(name, func(l *coordinationv1.Lease) {
+	h.Store.Tamper(name, func(l *coordinationv1.Lease) {
 		l.Spec.HolderIdentity = ptr.To("")
-		l.Annotations = map[string]string{EndedAnnotation: incarnation, ProtocolAnnotation: "2"}
+		l.Annotations = map[string]string{leaserecord.EndedAnnotation: incarnation, leaserecord.ProtocolAnnotation: "2"}
 	})
 }
 
@@ -123,9 +77,11 @@ func (p *fakeHeartbeat) finish() {
 	p.finished = true
 }
 
-// node is one process with one claimant and a fake heartbeat. See process for real heartbeats.
+// node is one process with one claimant and a fake heartbeat. Package membership tests claims with
+// real ones.
 type node struct {
 	*harness
+	*leasetest.Process
 	name     string
 	client   *leasetest.Client // of the claimant
 	watch    *leasetest.Client // of the observer
@@ -136,17 +92,15 @@ type node struct {
 	revoked  chan struct{}
 	linger   time.Duration // how long the work takes to return
 	quiet    bool          // log no events
-	stopped  chan struct{}
-	cancel   context.CancelFunc
 }
 
 // node starts a process that claims leaseName.
 func (h *harness) node(name string, changes ...func(*node, *ClaimantConfig)) *node {
-	h.t.Helper()
+	h.T.Helper()
 	n := &node{
 		harness: h, name: name,
-		client: h.store.Client(name), watch: h.store.Client(name),
-		clock: &leasetest.JumpClock{}, revoked: make(chan struct{}), stopped: make(chan struct{}),
+		client: h.Store.Client(name), watch: h.Store.Client(name),
+		clock: &leasetest.JumpClock{}, revoked: make(chan struct{}),
 	}
 	// A millisecond each way gives the events of two nodes an order.
 	n.client.Script(func(string) leasetest.Fault {
@@ -164,44 +118,20 @@ func (h *harness) node(name string, changes ...func(*node, *ClaimantConfig)) *no
 	}
 	var err error
 	if n.claimant, err = NewClaimant(cfg); err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
 	n.claimant.SetDesired(Held)
-	n.start(n.claimant.Run)
+	n.Process = h.Run(n.claimant.Run, n.observer.Run)
 	return n
 }
 
-// start runs run, and an observer that outlives it, until stop.
-func (n *node) start(run func(context.Context)) {
-	base := klog.NewContext(n.t.Context(), klog.Logger{})
-	ctx, cancel := context.WithCancel(base)
-	n.cancel = cancel
-	observing, stopObserving := context.WithCancel(base)
-	var observer sync.WaitGroup
-	observer.Go(func() { n.observer.Run(observing) })
-	go func() {
-		defer close(n.stopped)
-		run(ctx)
-		stopObserving()
-		observer.Wait()
-	}()
-	n.t.Cleanup(func() { n.cancel(); <-n.stopped })
-}
-
 func (h *harness) observer(client *leasetest.Client, clock Clock) *Observer {
-	h.t.Helper()
+	h.T.Helper()
 	observer, err := NewObserver(ObserverConfig{Fleet: "f", Client: client, Clock: clock})
 	if err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
 	return observer
-}
-
-// stop ends the process as planned and waits for it.
-func (n *node) stop() {
-	n.cancel()
-	<-n.stopped
-	synctest.Wait()
 }
 
 func (n *node) work(ctx context.Context, claim *Claim) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
@@ -34,7 +35,7 @@ func fleetOf(tb testing.TB, members, shards int, clock Clock) *Observer {
 		o.Observe(l)
 	}
 	for i := range members {
-		see(MemberLease("f", fmt.Sprintf("m-%d", i)), fmt.Sprintf("m-%d_1", i))
+		see(leaserecord.MemberLease("f", fmt.Sprintf("m-%d", i)), fmt.Sprintf("m-%d_1", i))
 	}
 	for i := range shards {
 		see(shardLease(i), holder())
@@ -50,7 +51,7 @@ func TestLivingMatchesList(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		o := fleetOf(t, 5, 40, NewClock())
 		for range 20 {
-			h.sleep(time.Second)
+			h.Sleep(time.Second)
 			changed := lease(fmt.Sprintf("m-%d_1", rand.IntN(5)), int32(2+rand.IntN(5)))
 			changed.Name, changed.ResourceVersion = shardLease(rand.IntN(40)), fmt.Sprint(100+rand.IntN(100))
 			o.Observe(changed)
@@ -58,13 +59,13 @@ func TestLivingMatchesList(t *testing.T) {
 			wantNamed := map[string]time.Time{}
 			for _, obs := range o.List() {
 				switch {
-				case strings.HasPrefix(obs.Name, MemberLease("f", "")):
+				case strings.HasPrefix(obs.Name, leaserecord.MemberLease("f", "")):
 					wantMembers = append(wantMembers, obs.Name)
 				case obs.Heartbeat != nil:
 					wantNamed[obs.Holder] = later(wantNamed[obs.Holder], obs.Seen)
 				}
 			}
-			members, named := o.living()
+			members, named := o.Living()
 			var names []string
 			for _, obs := range members {
 				names = append(names, obs.Name)
@@ -83,8 +84,10 @@ func BenchmarkLiving(b *testing.B) {
 		b.Run(fmt.Sprintf("%d members, %d shards", size.members, size.shards), func(b *testing.B) {
 			o := fleetOf(b, size.members, size.shards, NewClock())
 			for b.Loop() {
-				o.living()
+				o.Living()
 			}
 		})
 	}
 }
+
+func shardLease(i int) string { return fmt.Sprintf("f-ns-%02d", i) }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
@@ -115,7 +116,7 @@ func (r *run) lacks(lease Observation) bool {
 		}
 		return false
 	}
-	declares := time.Duration(declared(r.cfg.Timing.LeaseDuration)) * time.Second
+	declares := time.Duration(leaserecord.Declared(r.cfg.Timing.LeaseDuration)) * time.Second
 	return lease.Duration != declares || differs(r.cfg.Annotations(), lease.Annotations) || differs(r.cfg.Labels, lease.Labels)
 }
 

@@ -11,13 +11,14 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/apiresponse"
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
 // Observation is what this process knows about one Lease, with the time from which it has known
 // that, by its own clock. It is a value, but Lease and the maps of Record are shared and must not
 // be changed.
 type Observation struct {
-	Record
+	leaserecord.Record
 	// Exists is false if the Lease is known not to exist, or nothing is known. Record then has only
 	// Name, ResourceVersion and the incarnations that the Lease listed as ended.
 	Exists bool
@@ -119,7 +120,7 @@ func Link(fleet string, observations []Observation) []Observation {
 	known, follow := map[string]*Observation{}, false
 	for i, o := range observations {
 		known[o.Name] = &observations[i]
-		follow = follow || strings.HasPrefix(o.Name, MemberLease(fleet, "")) && o.Protocol() > 1
+		follow = follow || strings.HasPrefix(o.Name, leaserecord.MemberLease(fleet, "")) && o.Protocol() > 1
 	}
 	if !follow {
 		return observations
@@ -134,13 +135,13 @@ func Link(fleet string, observations []Observation) []Observation {
 // linked returns the observation with its Heartbeat, which known finds by name. If known returns
 // nil, the Heartbeat is a Lease that has been absent since absent.
 func (o Observation) linked(fleet string, extra []string, absent time.Time, known func(name string) *Observation) Observation {
-	member := MemberOf(o.Holder)
-	if o.Heartbeat != nil || member == "" || strings.HasPrefix(o.Name, MemberLease(fleet, "")) || slices.Contains(extra, o.Name) {
+	member := leaserecord.MemberOf(o.Holder)
+	if o.Heartbeat != nil || member == "" || strings.HasPrefix(o.Name, leaserecord.MemberLease(fleet, "")) || slices.Contains(extra, o.Name) {
 		return o
 	}
-	name := MemberLease(fleet, member)
+	name := leaserecord.MemberLease(fleet, member)
 	if o.Heartbeat = known(name); o.Heartbeat == nil {
-		o.Heartbeat = &Observation{Record: Record{Name: name}, Seen: absent}
+		o.Heartbeat = &Observation{Record: leaserecord.Record{Name: name}, Seen: absent}
 	}
 	return o
 }
@@ -151,7 +152,7 @@ func (o Observation) Saw(lease *coordinationv1.Lease, now time.Time) (Observatio
 	if !apiresponse.Newer(lease.ResourceVersion, o.ResourceVersion) {
 		return o, false
 	}
-	next := Observation{Record: RecordFrom(lease), Exists: true, Seen: now, Renewed: now, HolderSeen: now, Lease: lease}
+	next := Observation{Record: leaserecord.From(lease), Exists: true, Seen: now, Renewed: now, HolderSeen: now, Lease: lease}
 	next.HighTerm = max(o.HighTerm, next.Transitions)
 	if o.Exists {
 		if o.Lease != nil && o.Lease.UID == lease.UID && equality.Semantic.DeepEqual(o.Lease.Spec, lease.Spec) {
@@ -177,9 +178,9 @@ func (o Observation) Gone(version string, now time.Time) (Observation, bool) {
 	if version == "" {
 		version = o.ResourceVersion
 	}
-	gone := Observation{Record: Record{Name: o.Name, ResourceVersion: version}, Seen: now, HighTerm: o.HighTerm}
-	if ended, listed := o.Annotations[EndedAnnotation]; listed {
-		gone.Annotations = map[string]string{EndedAnnotation: ended} // an incarnation that has ended stays ended
+	gone := Observation{Record: leaserecord.Record{Name: o.Name, ResourceVersion: version}, Seen: now, HighTerm: o.HighTerm}
+	if ended, listed := o.Annotations[leaserecord.EndedAnnotation]; listed {
+		gone.Annotations = map[string]string{leaserecord.EndedAnnotation: ended} // an incarnation that has ended stays ended
 	}
 	return gone, true
 }
@@ -195,7 +196,7 @@ func IsMore(before, after Observation) bool {
 // prove anything. They do not if the Lease was not released, or if they are from an earlier term or
 // cannot be read.
 func (o Observation) Writes() (fence.Writes, bool) {
-	text, left := o.Annotations[WritesAnnotation]
+	text, left := o.Annotations[leaserecord.WritesAnnotation]
 	if !left || !o.Exists || o.Holder != "" {
 		return fence.Writes{}, false
 	}

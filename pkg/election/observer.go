@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
 // LeaseReader is the part of client-go's LeaseInterface that an Observer needs. Give it its own
@@ -169,7 +169,7 @@ func (o *Observer) Get(name string) Observation {
 func (o *Observer) get(name string) Observation {
 	obs, ok := o.known[name]
 	if !ok {
-		return Observation{Record: Record{Name: name}, Seen: o.syncedAt}
+		return Observation{Record: leaserecord.Record{Name: name}, Seen: o.syncedAt}
 	}
 	return o.linked(obs)
 }
@@ -181,7 +181,7 @@ func (o *Observer) linked(obs *Observation) Observation {
 
 // isMember reports whether name is that of a member's Lease.
 func (o *Observer) isMember(name string) bool {
-	return strings.HasPrefix(name, MemberLease(o.cfg.Fleet, ""))
+	return strings.HasPrefix(name, leaserecord.MemberLease(o.cfg.Fleet, ""))
 }
 
 // List returns what is known about every existing Lease, sorted by name. Until something changes,
@@ -208,11 +208,11 @@ func (o *Observer) List() []Observation {
 	return o.listed
 }
 
-// living returns the observations of the members' Leases, in no order, and for each incarnation
+// Living returns the observations of the members' Leases, in no order, and for each incarnation
 // that other Leases name as holder, when any of these was last seen to change. It copies no shard's
 // Lease, so that it can be called several times a second.
-func (o *Observer) living() (members []Observation, named map[string]time.Time) {
-	prefix := MemberLease(o.cfg.Fleet, "")
+func (o *Observer) Living() (members []Observation, named map[string]time.Time) {
+	prefix := leaserecord.MemberLease(o.cfg.Fleet, "")
 	named = map[string]time.Time{}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -221,7 +221,7 @@ func (o *Observer) living() (members []Observation, named map[string]time.Time) 
 		case !obs.Exists:
 		case strings.HasPrefix(name, prefix):
 			members = append(members, *obs)
-		case MemberOf(obs.Holder) != "" && !slices.Contains(o.cfg.Extra, name):
+		case leaserecord.MemberOf(obs.Holder) != "" && !slices.Contains(o.cfg.Extra, name):
 			named[obs.Holder] = later(named[obs.Holder], obs.Seen)
 		}
 	}
@@ -315,7 +315,7 @@ func (o *Observer) change(name string, next func(Observation, time.Time) (Observ
 	for s := range o.ofLease[name] {
 		s.notify()
 	}
-	if o.isMember(name) && before.Annotations[EndedAnnotation] != after.Annotations[EndedAnnotation] {
+	if o.isMember(name) && before.Annotations[leaserecord.EndedAnnotation] != after.Annotations[leaserecord.EndedAnnotation] {
 		o.notifyClaims()
 	}
 }
@@ -387,7 +387,7 @@ func (o *Observer) Reached(version heartbeat.Version) <-chan struct{} {
 // every write to any Lease before that version is known. It returns false if the version is not a
 // number, so that it cannot be compared.
 func (o *Observer) ReachedSelf(name string) (<-chan struct{}, bool) {
-	version := versionOf(o.Get(name).ResourceVersion)
+	version := heartbeat.ParseVersion(o.Get(name).ResourceVersion)
 	if version == 0 {
 		return nil, false
 	}
@@ -406,7 +406,7 @@ func (o *Observer) Listed(list *coordinationv1.LeaseList) {
 // progressed records that everything up to version is known. It ignores a version that is not a
 // number.
 func (o *Observer) progressed(version string) {
-	v := versionOf(version)
+	v := heartbeat.ParseVersion(version)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if v <= o.through {
@@ -420,15 +420,6 @@ func (o *Observer) progressed(version string) {
 		close(w.reached)
 		return true
 	})
-}
-
-// versionOf returns a resourceVersion as a number; 0 if it is not one.
-func versionOf(version string) heartbeat.Version {
-	v, err := strconv.ParseUint(version, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return heartbeat.Version(v)
 }
 
 // deleted records that the Lease did not exist at version.

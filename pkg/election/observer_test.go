@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
@@ -98,15 +99,15 @@ func TestObservationExpired(t *testing.T) {
 
 // watching returns an observer that runs until the test ends.
 func (h *harness) watching(client *leasetest.Client) *Observer {
-	h.t.Helper()
+	h.T.Helper()
 	o := h.observer(client, &leasetest.JumpClock{})
-	ctx, cancel := context.WithCancel(klog.NewContext(h.t.Context(), klog.Logger{}))
+	ctx, cancel := context.WithCancel(klog.NewContext(h.T.Context(), klog.Logger{}))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		o.Run(ctx)
 	}()
-	h.t.Cleanup(func() { cancel(); <-done })
+	h.T.Cleanup(func() { cancel(); <-done })
 	return o
 }
 
@@ -115,11 +116,11 @@ func (h *harness) watching(client *leasetest.Client) *Observer {
 func TestLastSignOfReplacedHolder(t *testing.T) {
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	next := Observation{
-		Record: Record{Name: "f-member-a", Holder: "a_2", Duration: 15 * time.Second, AcquireTime: began},
+		Record: leaserecord.Record{Name: "f-member-a", Holder: "a_2", Duration: 15 * time.Second, AcquireTime: began},
 		Exists: true, HolderSeen: began,
 	}
 	of := func(holder string) Observation {
-		return Observation{Record: Record{Name: "f-x", Holder: holder, RenewTime: began.Add(-time.Hour)}, Exists: true, Heartbeat: &next}
+		return Observation{Record: leaserecord.Record{Name: "f-x", Holder: holder, RenewTime: began.Add(-time.Hour)}, Exists: true, Heartbeat: &next}
 	}
 	want := began.Add(-15 * time.Second)
 	if sign, stamp := of("a_1").LastSign(), of("a_1").LastStamp(); !sign.Equal(want) || !stamp.Equal(want) {
@@ -133,42 +134,42 @@ func TestLastSignOfReplacedHolder(t *testing.T) {
 
 func TestObserverSeesChanges(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.Put(lease("a_1", 4))
-		client := h.store.Client("o")
+		h.Store.Put(lease("a_1", 4))
+		client := h.Store.Client("o")
 		client.Block("list", "watch")
 		o := h.watching(client)
 		changed, stop := o.Subscribe(func(name string) bool { return name == leaseName })
 		defer stop()
-		h.sleep(s)
+		h.Sleep(s)
 		if o.HasSynced() || o.Get(leaseName).Known() || len(o.List()) != 0 {
 			t.Errorf("Get() = %+v before the first list, want nothing known", o.Get(leaseName))
 		}
 		client.Unblock()
 		synctest.Wait()
 		<-changed
-		if got := o.Get(leaseName); !o.HasSynced() || !got.Exists || got.Holder != "a_1" || got.Seen.Sub(h.begin) != s {
+		if got := o.Get(leaseName); !o.HasSynced() || !got.Exists || got.Holder != "a_1" || got.Seen.Sub(h.Begin) != s {
 			t.Errorf("Get() = %+v, want a_1, seen after 1s", got)
 		}
-		if got := o.Get("f-other"); !got.Known() || got.Exists || got.Seen.Sub(h.begin) != s || got.Name != "f-other" {
+		if got := o.Get("f-other"); !got.Known() || got.Exists || got.Seen.Sub(h.Begin) != s || got.Name != "f-other" {
 			t.Errorf("Get(f-other) = %+v, want absent since 1s", got)
 		}
-		h.sleep(s)
-		h.store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.LeaseTransitions = 5 })
+		h.Sleep(s)
+		h.Store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.LeaseTransitions = 5 })
 		synctest.Wait()
 		<-changed
-		if got := o.Get(leaseName); got.Transitions != 5 || got.Seen.Sub(h.begin) != 2*s {
+		if got := o.Get(leaseName); got.Transitions != 5 || got.Seen.Sub(h.Begin) != 2*s {
 			t.Errorf("Get() = %+v, want term 5, seen after 2s", got)
 		}
-		h.sleep(s)
-		h.store.Remove(leaseName)
+		h.Sleep(s)
+		h.Store.Remove(leaseName)
 		synctest.Wait()
 		<-changed
-		if got := o.Get(leaseName); got.Exists || got.Seen.Sub(h.begin) != 3*s || got.HighTerm != 5 {
+		if got := o.Get(leaseName); got.Exists || got.Seen.Sub(h.Begin) != 3*s || got.HighTerm != 5 {
 			t.Errorf("Get() = %+v, want absent since 3s, high term 5", got)
 		}
 		foreign := lease("x", 1)
 		foreign.Name = "kube-scheduler"
-		h.store.Put(foreign)
+		h.Store.Put(foreign)
 		synctest.Wait()
 		if len(o.List()) != 0 || o.Watches("kube-scheduler") || closed(changed) {
 			t.Error("The observer keeps a Lease that is not the fleet's")
@@ -178,18 +179,18 @@ func TestObserverSeesChanges(t *testing.T) {
 
 func TestObserverNeverGoesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		client := h.store.Client("o")
-		h.store.Put(lease("a_1", 4))
+		client := h.Store.Client("o")
+		h.Store.Put(lease("a_1", 4))
 		o := h.watching(client)
-		h.sleep(s)
+		h.Sleep(s)
 		client.LagWatch(5 * s)
-		h.store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.LeaseTransitions = 5 })
-		h.store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.LeaseTransitions = 6 })
-		o.Observe(h.store.Get(leaseName)) // Its own write, known before the watch delivers anything.
+		h.Store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.LeaseTransitions = 5 })
+		h.Store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.LeaseTransitions = 6 })
+		o.Observe(h.Store.Get(leaseName)) // Its own write, known before the watch delivers anything.
 		for range 10 {
-			h.sleep(s)
-			if got := o.Get(leaseName); got.Transitions != 6 || got.Seen.Sub(h.begin) != s {
-				t.Fatalf("Get() = %+v after %v, want term 6, seen after 1s", got, time.Since(h.begin))
+			h.Sleep(s)
+			if got := o.Get(leaseName); got.Transitions != 6 || got.Seen.Sub(h.Begin) != s {
+				t.Fatalf("Get() = %+v after %v, want term 6, seen after 1s", got, time.Since(h.Begin))
 			}
 		}
 		// A request found it missing, but a newer Lease was observed since the request was sent.
@@ -198,14 +199,14 @@ func TestObserverNeverGoesBack(t *testing.T) {
 			t.Error("Missing() believes an answer that is older than the Lease")
 		}
 		version := o.Get(leaseName).ResourceVersion
-		h.store.Remove(leaseName)
+		h.Store.Remove(leaseName)
 		o.Missing(leaseName, version)
 		if o.Get(leaseName).Exists {
 			t.Error("Missing() does not believe the latest answer")
 		}
-		h.store.Put(lease("b_1", 1))
-		o.Observe(h.store.Get(leaseName))
-		h.sleep(10 * s) // The older deletion arrives.
+		h.Store.Put(lease("b_1", 1))
+		o.Observe(h.Store.Get(leaseName))
+		h.Sleep(10 * s) // The older deletion arrives.
 		if got := o.Get(leaseName); !got.Exists || got.Holder != "b_1" {
 			t.Errorf("Get() = %+v, want b_1: the deletion was before", got)
 		}
@@ -214,24 +215,24 @@ func TestObserverNeverGoesBack(t *testing.T) {
 
 func TestObserverSurvivesBrokenWatches(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		client := h.store.Client("o")
-		h.store.Put(lease("a_1", 4))
+		client := h.Store.Client("o")
+		h.Store.Put(lease("a_1", 4))
 		o := h.watching(client)
-		h.sleep(s)
+		h.Sleep(s)
 		for i := range int32(10) {
 			client.Block()
-			h.store.BreakWatches()
-			h.store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.LeaseTransitions = 5 + i })
-			h.sleep(10 * s)
+			h.Store.BreakWatches()
+			h.Store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.LeaseTransitions = 5 + i })
+			h.Sleep(10 * s)
 			client.Unblock()
-			h.sleep(5 * s) // The longest that the observer may wait before it retries.
+			h.Sleep(5 * s) // The longest that the observer may wait before it retries.
 			if got := o.Get(leaseName).Transitions; got != 5+i {
 				t.Fatalf("Term %d is known 5s after the server is back, want %d", got, 5+i)
 			}
 		}
-		h.store.BreakWatches()
-		h.store.Remove(leaseName)
-		h.sleep(5 * s)
+		h.Store.BreakWatches()
+		h.Store.Remove(leaseName)
+		h.Sleep(5 * s)
 		if o.Get(leaseName).Exists {
 			t.Error("A deletion during a break was missed")
 		}
@@ -243,10 +244,10 @@ func TestObserverListIsSorted(t *testing.T) {
 		for _, name := range []string{"f-b", "f-c", "f-a", "g-a"} {
 			l := lease("x", 1)
 			l.Name = name
-			h.store.Put(l)
+			h.Store.Put(l)
 		}
-		o := h.watching(h.store.Client("o"))
-		h.sleep(s)
+		o := h.watching(h.Store.Client("o"))
+		h.Sleep(s)
 		var names []string
 		for _, obs := range o.List() {
 			names = append(names, obs.Name)

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
@@ -21,7 +22,7 @@ func (r *run) send(in Input, out Output) {
 		timeout = min(timeout, in.Confirmed.Add(in.Timing.LeaseDuration).Sub(in.Now))
 	}
 	_, _, touched := r.orders()
-	marks := stamp{labels: r.cfg.Labels, annotations: r.cfg.Annotations()}
+	marks := leaserecord.Stamp{Labels: r.cfg.Labels, Annotations: r.cfg.Annotations()}
 	sent := order{action: out.Action, before: in.Observation, term: out.Term, touched: touched}
 	sent.fresh = r.state.Phase == Idle && (out.Action == Create || out.Action == Acquire)
 	r.requests.Send(r.ctx, request.Request{
@@ -33,7 +34,7 @@ func (r *run) send(in Input, out Output) {
 			case Acquire, Renew:
 				return r.update(ctx, in, out, marks, start)
 			case Ask:
-				return r.cfg.Client.Update(ctx, asked(in.Observation.Lease, in.Self), metav1.UpdateOptions{})
+				return r.cfg.Client.Update(ctx, leaserecord.Asked(in.Observation.Lease, in.Self), metav1.UpdateOptions{})
 			default:
 				return r.release(ctx, in)
 			}
@@ -42,15 +43,15 @@ func (r *run) send(in Input, out Output) {
 	})
 }
 
-func (r *run) create(ctx context.Context, in Input, out Output, marks stamp, now time.Time) (*coordinationv1.Lease, error) {
-	lease := marks.held(nil, r.cfg.Name, in.Self, out.Term, in.Timing.LeaseDuration, now)
+func (r *run) create(ctx context.Context, in Input, out Output, marks leaserecord.Stamp, now time.Time) (*coordinationv1.Lease, error) {
+	lease := marks.Held(nil, r.cfg.Name, in.Self, out.Term, in.Timing.LeaseDuration, now)
 	return r.cfg.Client.Create(ctx, lease, metav1.CreateOptions{})
 }
 
 // update writes the Lease as observed: its resourceVersion makes the server refuse the write if the
 // Lease has changed since.
-func (r *run) update(ctx context.Context, in Input, out Output, marks stamp, now time.Time) (*coordinationv1.Lease, error) {
-	lease := marks.held(in.Observation.Lease, r.cfg.Name, in.Self, out.Term, in.Timing.LeaseDuration, now)
+func (r *run) update(ctx context.Context, in Input, out Output, marks leaserecord.Stamp, now time.Time) (*coordinationv1.Lease, error) {
+	lease := marks.Held(in.Observation.Lease, r.cfg.Name, in.Self, out.Term, in.Timing.LeaseDuration, now)
 	return r.cfg.Client.Update(ctx, lease, metav1.UpdateOptions{})
 }
 
@@ -63,12 +64,12 @@ func (r *run) release(ctx context.Context, in Input) (*coordinationv1.Lease, err
 		return nil, err
 	}
 	r.cfg.Observer.Observe(lease)
-	term := RecordFrom(lease).Transitions
-	if RecordFrom(lease).Holder != in.Self {
+	term := leaserecord.From(lease).Transitions
+	if leaserecord.From(lease).Holder != in.Self {
 		return nil, nil
 	}
-	left := overlay(maps.Clone(r.cfg.Leave(term)), map[string]string{ReleasedAnnotation: strconv.Itoa(int(term))})
-	return r.cfg.Client.Update(ctx, WithoutHolder(lease, left, r.cfg.Clock.Now()), metav1.UpdateOptions{})
+	left := leaserecord.Overlay(maps.Clone(r.cfg.Leave(term)), map[string]string{leaserecord.ReleasedAnnotation: strconv.Itoa(int(term))})
+	return r.cfg.Client.Update(ctx, leaserecord.WithoutHolder(lease, left, r.cfg.Clock.Now()), metav1.UpdateOptions{})
 }
 
 // order is what a request was sent for.

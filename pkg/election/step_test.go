@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
 const (
@@ -30,7 +32,7 @@ func at(seconds float64) time.Time {
 func seen(holder string, term int32, second float64) Observation {
 	o := emptied(holder, term, second)
 	if holder == "" {
-		o.Annotations = map[string]string{ReleasedAnnotation: strconv.Itoa(int(term))}
+		o.Annotations = map[string]string{leaserecord.ReleasedAnnotation: strconv.Itoa(int(term))}
 	}
 	return o
 }
@@ -38,7 +40,7 @@ func seen(holder string, term int32, second float64) Observation {
 // emptied is like seen, but without a holder the Lease is not released.
 func emptied(holder string, term int32, second float64) Observation {
 	return Observation{
-		Record:     Record{Name: "f-s", Holder: holder, Transitions: term, Duration: 15 * time.Second, ResourceVersion: "7"},
+		Record:     leaserecord.Record{Name: "f-s", Holder: holder, Transitions: term, Duration: 15 * time.Second, ResourceVersion: "7"},
 		Exists:     true,
 		Seen:       at(second),
 		HolderSeen: at(second),
@@ -47,18 +49,18 @@ func emptied(holder string, term int32, second float64) Observation {
 }
 
 func absent(second float64, highTerm int32) Observation {
-	return Observation{Record: Record{Name: "f-s"}, Seen: at(second), HighTerm: highTerm}
+	return Observation{Record: leaserecord.Record{Name: "f-s"}, Seen: at(second), HighTerm: highTerm}
 }
 
 // ended returns obs with its holder listed as ended.
 func ended(obs Observation) Observation {
-	member := Record{Annotations: map[string]string{EndedAnnotation: obs.Holder}}
+	member := leaserecord.Record{Annotations: map[string]string{leaserecord.EndedAnnotation: obs.Holder}}
 	obs.Heartbeat = &Observation{Record: member, Exists: true, Seen: at(100)}
 	return obs
 }
 
 func askedBy(who string, obs Observation) Observation {
-	obs.Annotations = map[string]string{NextHolderAnnotation: who}
+	obs.Annotations = map[string]string{leaserecord.NextHolderAnnotation: who}
 	return obs
 }
 

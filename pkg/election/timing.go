@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
@@ -32,8 +33,8 @@ func DefaultTiming() Timing {
 // Validate returns an error that names every field outside its bounds.
 func (t Timing) Validate() error {
 	var errs []error
-	if t.LeaseDuration < MinDuration || t.LeaseDuration > MaxDuration {
-		errs = append(errs, fmt.Errorf("Timing.LeaseDuration is %v, must be within [%v, %v]", t.LeaseDuration, MinDuration, MaxDuration))
+	if t.LeaseDuration < leaserecord.MinDuration || t.LeaseDuration > leaserecord.MaxDuration {
+		errs = append(errs, fmt.Errorf("Timing.LeaseDuration is %v, must be within [%v, %v]", t.LeaseDuration, leaserecord.MinDuration, leaserecord.MaxDuration))
 	}
 	if t.RenewDeadline >= t.LeaseDuration {
 		errs = append(errs, fmt.Errorf("Timing.RenewDeadline is %v, must be less than LeaseDuration, %v", t.RenewDeadline, t.LeaseDuration))

@@ -24,7 +24,7 @@ func (c *tripClock) Now() time.Time {
 // everything but the clock, so that the step misses the change. The loop must not sleep through it.
 func TestChangeBetweenStepAndWaitWakes(t *testing.T) {
 	for name, trip := range map[string]func(*node){
-		"end":        func(n *node) { n.cancel() },
+		"end":        func(n *node) { n.Cancel() },
 		"revocation": func(n *node) { close(n.revoked) },
 	} {
 		for _, desired := range []Desired{Released, Held} {
@@ -35,19 +35,19 @@ func TestChangeBetweenStepAndWaitWakes(t *testing.T) {
 						clock.Clock = cfg.Clock
 						cfg.Clock = clock
 					})
-					h.sleep(time.Minute)
+					h.Sleep(time.Minute)
 					a.claimant.SetDesired(desired)
-					h.sleep(time.Second)
+					h.Sleep(time.Second)
 					clock.trip = func() { trip(a) }
 					a.claimant.Touch()
-					h.sleep(time.Second)
+					h.Sleep(time.Second)
 					if a.claimant.Claim() != nil {
 						t.Error("the claim is still held")
 					}
-					a.cancel()
-					h.sleep(time.Second)
+					a.Cancel()
+					h.Sleep(time.Second)
 					select {
-					case <-a.stopped:
+					case <-a.Stopped:
 					default:
 						t.Error("Run has not returned")
 					}

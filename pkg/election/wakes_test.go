@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
@@ -28,10 +29,10 @@ func subscribedObserver(tb testing.TB, n int) (wakes []<-chan struct{}, beat fun
 	return wakes, func(ended string) {
 		version++
 		l := versioned(lease("a_1", 1), strconv.Itoa(version))
-		l.Name = MemberLease("f", "a")
+		l.Name = leaserecord.MemberLease("f", "a")
 		l.Spec.RenewTime = &metav1.MicroTime{Time: time.Unix(int64(version), 0)}
 		if ended != "" {
-			l.Annotations = map[string]string{EndedAnnotation: ended}
+			l.Annotations = map[string]string{leaserecord.EndedAnnotation: ended}
 		}
 		o.Observe(l)
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/shardrun"
@@ -76,7 +78,7 @@ func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 	now := m.config.Clock.Now()
 	observations := m.observer.List()
 	m.noteMarks(ctx, observations, now)
-	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
+	roster := membership.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
 	m.journal.look(roster, m.observer.Get)
 	m.adopt(ctx, roster)
 	halts := m.lookForStop(ctx)
@@ -178,7 +180,7 @@ func (m *Member) expect(runners []*shardRunner, goals []goal) {
 }
 
 // goalOf returns the goal of a planned shard's runner.
-func (m *Member) goalOf(r *shardRunner, a assignment.Assignment, next map[shard.ID]string, roster election.Roster, now time.Time) goal {
+func (m *Member) goalOf(r *shardRunner, a assignment.Assignment, next map[shard.ID]string, roster membership.Roster, now time.Time) goal {
 	owner := a.Owner(r.shard.ID)
 	owned := owner == m.config.Member
 	lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, r.shard.ID))
@@ -208,7 +210,7 @@ func desired(owned, held, asked bool) election.Desired {
 
 // asked reports whether there is nobody to wait for, or the owner has asked for the shard. A
 // request by anyone else does not count: anybody may have written it to the Lease.
-func asked(lease election.Observation, owner string, roster election.Roster) bool {
+func asked(lease election.Observation, owner string, roster membership.Roster) bool {
 	if owner == "" {
 		return true
 	}
@@ -224,7 +226,7 @@ func (m *Member) holders(plan *inForce, now time.Time) (holders, named map[shard
 	for _, s := range plan.shards {
 		lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, s.ID))
 		if lease.Holder != "" {
-			named[s.ID] = election.MemberOf(lease.Holder)
+			named[s.ID] = leaserecord.MemberOf(lease.Holder)
 		}
 		if m.isHeld(lease, now) {
 			holders[s.ID] = named[s.ID]

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -34,8 +36,8 @@ func BenchmarkAssign(b *testing.B) {
 		holder, seconds := name+"_1", int32(15)
 		seen, _ := election.Observation{}.Saw(&coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: election.MemberLease("flotilla", name), ResourceVersion: strconv.Itoa(i + 1),
-				Annotations: map[string]string{election.StateAnnotation: string(election.MemberActive)},
+				Name: leaserecord.MemberLease("flotilla", name), ResourceVersion: strconv.Itoa(i + 1),
+				Annotations: map[string]string{membership.StateAnnotation: string(membership.Active)},
 			},
 			Spec: coordinationv1.LeaseSpec{
 				HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &metav1.MicroTime{Time: now}, AcquireTime: &metav1.MicroTime{Time: now},
@@ -43,7 +45,7 @@ func BenchmarkAssign(b *testing.B) {
 		}, now)
 		leases = append(leases, seen)
 	}
-	roster, known := election.RosterFrom("flotilla", leases, 15*time.Second, now), leaseapi.KnownMembers("flotilla", leases)
+	roster, known := membership.RosterFrom("flotilla", leases, 15*time.Second, now), leaseapi.KnownMembers("flotilla", leases)
 	w, err := assignment.Of(plan.plan, plan.digest, roster, known, nil, assignment.Assignment{})
 	if err != nil || len(w.Members()) != 100 {
 		b.Fatalf("%d members, %v", len(w.Members()), err)

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
@@ -18,7 +18,7 @@ func (p *planner) rests(plan shard.Plan) bool {
 		return false
 	}
 	return !plan.Canary.Aborted ||
-		slices.ContainsFunc(p.member.Roster().Members(), func(m election.Member) bool { return leaseapi.VersionOf(m) == plan.Canary.Version })
+		slices.ContainsFunc(p.member.Roster().Members(), func(m membership.Member) bool { return leaseapi.VersionOf(m) == plan.Canary.Version })
 }
 
 // kept are shards that the planner does not move. While members of several versions are live,
@@ -28,7 +28,7 @@ type kept map[shard.ID]bool
 
 // keepNewest returns the shards of the ring whose home is a live member of the newest version, if
 // members of other versions are live too.
-func keepNewest(plan shard.Plan, ring string, roster election.Roster) kept {
+func keepNewest(plan shard.Plan, ring string, roster membership.Roster) kept {
 	versions, newest, mixed := map[string]string{}, "", false
 	for i, m := range roster.Members() {
 		v := leaseapi.VersionOf(m)

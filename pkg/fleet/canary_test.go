@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -46,7 +48,7 @@ func (s *testFleet) setCanary(canary *shard.Canary) shard.Plan {
 }
 
 func (s *testFleet) holder(id shard.ID) string {
-	return election.MemberOf(election.RecordFrom(s.store.Get(leaseapi.ShardLease("flotilla", id))).Holder)
+	return leaserecord.MemberOf(leaserecord.From(s.store.Get(leaseapi.ShardLease("flotilla", id))).Holder)
 }
 
 // has returns what a member works on: "team-a" if the shard is the canary's for that namespace,
@@ -56,7 +58,7 @@ func (s *testFleet) has(member string, plan shard.Plan) []string {
 	defer s.mu.Unlock()
 	var has []string
 	for id, w := range s.workers {
-		if election.MemberOf(w.incarnation) != member {
+		if leaserecord.MemberOf(w.incarnation) != member {
 			continue
 		}
 		what := id.String()
@@ -147,7 +149,7 @@ func TestCanary(t *testing.T) {
 				if now := s.known(t); now.Generation != generation {
 					t.Errorf("generation %d became %d while the canary runs", generation, now.Generation)
 				}
-				if planner := election.MemberOf(s.holderOf(leaseapi.PlanLease("flotilla"))); planner == "c" {
+				if planner := leaserecord.MemberOf(s.holderOf(leaseapi.PlanLease("flotilla"))); planner == "c" {
 					t.Error("the planner is c, which has the canary's version")
 				}
 				w.require(2 * time.Second)
@@ -235,18 +237,18 @@ func TestCanaryDies(t *testing.T) {
 // TestKeepNewest checks that the planner takes nothing from the newest version while there are
 // several.
 func TestKeepNewest(t *testing.T) {
-	roster := func(versions map[string]string) election.Roster {
+	roster := func(versions map[string]string) membership.Roster {
 		var observations []election.Observation
 		for name, version := range versions {
 			observations = append(observations, election.Observation{
-				Record: election.Record{
-					Name: election.MemberLease("flotilla", name), Holder: name + "_1", Duration: time.Minute, RenewTime: time.Now(), AcquireTime: time.Now(),
-					Annotations: map[string]string{election.StateAnnotation: string(election.MemberActive), leaseapi.CatalogueAnnotation: skew.Build{Version: version, Controllers: []skew.Controller{{Name: "c"}}}.Known().String()},
+				Record: leaserecord.Record{
+					Name: leaserecord.MemberLease("flotilla", name), Holder: name + "_1", Duration: time.Minute, RenewTime: time.Now(), AcquireTime: time.Now(),
+					Annotations: map[string]string{membership.StateAnnotation: string(membership.Active), leaseapi.CatalogueAnnotation: skew.Build{Version: version, Controllers: []skew.Controller{{Name: "c"}}}.Known().String()},
 				},
 				Exists: true, Seen: time.Now(), HolderSeen: time.Now(),
 			})
 		}
-		return election.RosterFrom("flotilla", observations, time.Minute, time.Now())
+		return membership.RosterFrom("flotilla", observations, time.Minute, time.Now())
 	}
 	plan := testPlan(t, 4)
 	for i := range plan.Rings[0].Shards {

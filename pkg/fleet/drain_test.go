@@ -8,12 +8,14 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // joins waits until a launched member has its Lease, which takes a second or two.
 func (s *testFleet) joins(name string) {
-	for i := 0; i < 100 && s.store.Get(election.MemberLease("flotilla", name)) == nil; i++ {
+	for i := 0; i < 100 && s.store.Get(leaserecord.MemberLease("flotilla", name)) == nil; i++ {
 		pass(100 * time.Millisecond)
 	}
 }
@@ -21,7 +23,7 @@ func (s *testFleet) joins(name string) {
 // drain drains a member as an operator does; an empty value ends the drain.
 func (s *testFleet) drain(member, value string) {
 	s.t.Helper()
-	if !s.store.Tamper(election.MemberLease("flotilla", member), func(l *coordinationv1.Lease) {
+	if !s.store.Tamper(leaserecord.MemberLease("flotilla", member), func(l *coordinationv1.Lease) {
 		if l.Annotations[leaseapi.DrainAnnotation] = value; value == "" {
 			delete(l.Annotations, leaseapi.DrainAnnotation)
 		}
@@ -93,10 +95,10 @@ func TestDrainOfAll(t *testing.T) {
 }
 
 func TestServersOfLeavesOutDrained(t *testing.T) {
-	member := func(name, rings, drain string) election.Member {
-		return election.Member{Name: name, Annotations: map[string]string{leaseapi.RingsAnnotation: rings, leaseapi.DrainAnnotation: drain}}
+	member := func(name, rings, drain string) membership.Member {
+		return membership.Member{Name: name, Annotations: map[string]string{leaseapi.RingsAnnotation: rings, leaseapi.DrainAnnotation: drain}}
 	}
-	members := []election.Member{member("a", "", "x"), member("b", "cluster", ""), member("c", "", "")}
+	members := []membership.Member{member("a", "", "x"), member("b", "cluster", ""), member("c", "", "")}
 	for ring, want := range map[string]string{"cluster": "[b c]", "namespaces": "[c]"} {
 		if got := leaseapi.ServersOf(members, ring); fmt.Sprint(got) != want {
 			t.Errorf("ring %s: %v, want %s", ring, got, want)

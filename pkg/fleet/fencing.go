@@ -14,6 +14,8 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 )
 
 const (
@@ -49,7 +51,7 @@ func newFencing() *fencing {
 // Lease, so that others can fence it. If the API server enforces the fence, PublishCredential
 // returns once the id is there, and after an error the credential must not be used. Otherwise it
 // does not wait.
-func (m *Member) PublishCredential(ctx context.Context, c election.Credential) error {
+func (m *Member) PublishCredential(ctx context.Context, c membership.Credential) error {
 	if !m.config.Enforced() {
 		m.membership.Announce(c)
 		return nil
@@ -69,7 +71,7 @@ func (m *Member) noteMarks(ctx context.Context, observations []election.Observat
 	seen := make(map[string]time.Time, len(f.seen))
 	for _, o := range observations {
 		for _, incarnation := range o.FencedIncarnations() {
-			if election.MemberLease(m.config.Fleet, election.MemberOf(incarnation)) != o.Name {
+			if leaserecord.MemberLease(m.config.Fleet, leaserecord.MemberOf(incarnation)) != o.Name {
 				continue // anybody may have written it
 			}
 			seen[incarnation] = now
@@ -161,7 +163,7 @@ func (m *Member) mark(ctx context.Context, dead string) time.Time {
 	}
 	began := m.config.Clock.Now()
 	report := func(kind election.EventType, err error) {
-		name := election.MemberLease(m.config.Fleet, election.MemberOf(dead))
+		name := leaserecord.MemberLease(m.config.Fleet, leaserecord.MemberOf(dead))
 		m.config.Observe(Event{Event: election.Event{Type: kind, Name: name, Holder: dead, Duration: m.config.Clock.Now().Sub(began), Err: err}})
 	}
 	backoff := m.retrySoon()
@@ -174,7 +176,7 @@ func (m *Member) mark(ctx context.Context, dead string) time.Time {
 			report(EventFenced, nil)
 			return since
 		case done && err == nil:
-			if lease := m.observer.Get(election.MemberLease(m.config.Fleet, election.MemberOf(dead))); !lease.Fenced(dead) {
+			if lease := m.observer.Get(leaserecord.MemberLease(m.config.Fleet, leaserecord.MemberOf(dead))); !lease.Fenced(dead) {
 				return time.Time{}
 			}
 			return f.markedAt(dead, now)
@@ -198,8 +200,8 @@ func (m *Member) mark(ctx context.Context, dead string) time.Time {
 // try; with an error, the failure is final. marked reports whether this call wrote the mark.
 // Without done, the caller should try again because of the error.
 func (m *Member) tryMark(ctx context.Context, dead string) (done, marked bool, err error) {
-	name := election.MemberLease(m.config.Fleet, election.MemberOf(dead))
-	lease, needed := election.FenceIncarnation(m.observer.Get(name).Lease, dead)
+	name := leaserecord.MemberLease(m.config.Fleet, leaserecord.MemberOf(dead))
+	lease, needed := leaserecord.FenceIncarnation(m.observer.Get(name).Lease, dead)
 	if !needed {
 		return true, false, nil
 	}

@@ -18,7 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -65,7 +67,7 @@ func (i timed) Run(ctx context.Context) error {
 }
 
 func (g *guarded) publish(id string) error {
-	return g.PublishCredential(g.fleet.t.Context(), election.Credential{ID: id, Lifetime: time.Hour})
+	return g.PublishCredential(g.fleet.t.Context(), membership.Credential{ID: id, Lifetime: time.Hour})
 }
 
 func (g *guarded) count(kind election.EventType) int {
@@ -95,14 +97,14 @@ func (s *testFleet) marks(incarnation string) []leasetest.Write {
 	s.t.Helper()
 	var marks []leasetest.Write
 	for _, w := range s.store.History() {
-		if w.Before == nil || election.RecordFrom(w.Before).Fenced(incarnation) || !election.RecordFrom(w.After).Fenced(incarnation) {
+		if w.Before == nil || leaserecord.From(w.Before).Fenced(incarnation) || !leaserecord.From(w.After).Fenced(incarnation) {
 			continue
 		}
 		before, after := w.Before.Spec.DeepCopy(), w.After.Spec.DeepCopy()
-		if election.RecordFrom(w.After).HasEnded(incarnation) {
+		if leaserecord.From(w.After).HasEnded(incarnation) {
 			before.HolderIdentity, after.HolderIdentity = nil, nil // a strike clears the holder
 		}
-		if w.Client != election.MemberOf(incarnation) && !equality.Semantic.DeepEqual(before, after) {
+		if w.Client != leaserecord.MemberOf(incarnation) && !equality.Semantic.DeepEqual(before, after) {
 			s.t.Errorf("%s fenced %s with a change of the spec, a sign of life", w.Client, incarnation)
 		}
 		marks = append(marks, w)
@@ -111,7 +113,7 @@ func (s *testFleet) marks(incarnation string) []leasetest.Write {
 }
 
 func (s *testFleet) fencedCredentials(member string) string {
-	return s.store.Get(election.MemberLease("flotilla", member)).Annotations[election.FencedCredentialsAnnotation]
+	return s.store.Get(leaserecord.MemberLease("flotilla", member)).Annotations[leaserecord.FencedCredentialsAnnotation]
 }
 
 func TestDeadMemberIsFencedOnceBeforeItsShardsRun(t *testing.T) {
@@ -212,7 +214,7 @@ func endWhileFencing(t *testing.T, slow time.Duration) {
 			c.FenceDelay, c.HandoffTimeout = delay, delay
 			c.Enforced = func() bool {
 				lease := s.store.Get("flotilla-member-c")
-				if lease != nil && dead != "" && election.RecordFrom(lease).HasEnded(dead) {
+				if lease != nil && dead != "" && leaserecord.From(lease).HasEnded(dead) {
 					struck.Store(true)
 				}
 				return struck.Load()
@@ -292,7 +294,7 @@ func TestMarkOfAnotherIsWaitedForOnlyAsLongAsItTakes(t *testing.T) {
 		pass(10 * time.Second)
 		// Somebody else marks first, early enough that nothing is left to wait for.
 		s.store.Tamper("flotilla-member-c", func(lease *coordinationv1.Lease) {
-			marked, _ := election.FenceIncarnation(lease, c.Incarnation())
+			marked, _ := leaserecord.FenceIncarnation(lease, c.Incarnation())
 			*lease = *marked
 		})
 		pass(20 * time.Second)
@@ -378,7 +380,7 @@ func TestFencedMemberEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.store.Tamper("flotilla-member-c", func(lease *coordinationv1.Lease) {
-			marked, _ := election.FenceIncarnation(lease, c.Incarnation())
+			marked, _ := leaserecord.FenceIncarnation(lease, c.Incarnation())
 			*lease = *marked
 		})
 		pass(time.Second)
@@ -387,12 +389,12 @@ func TestFencedMemberEnds(t *testing.T) {
 		default:
 			t.Fatal("it has not ended within a second")
 		}
-		if !errors.Is(c.err, ErrFenced) || !errors.Is(c.err, election.ErrMembershipLost) {
+		if !errors.Is(c.err, ErrFenced) || !errors.Is(c.err, membership.ErrLost) {
 			t.Errorf("Run() = %v, want %v", c.err, ErrFenced)
 		}
 		// A new credential would bypass the fence.
-		if err := c.publish("JTI=2"); !errors.Is(err, election.ErrMarked) {
-			t.Errorf("publishing while fenced: %v, want %v", err, election.ErrMarked)
+		if err := c.publish("JTI=2"); !errors.Is(err, membership.ErrMarked) {
+			t.Errorf("publishing while fenced: %v, want %v", err, membership.ErrMarked)
 		}
 		pass(time.Second)
 		s.allHeld("a")
@@ -404,7 +406,7 @@ func TestMarkByAStrangerOnAnotherLeaseIsNone(t *testing.T) {
 		a, c := s.guard("a", true, nil), s.guard("c", true, nil)
 		pass(time.Minute)
 		s.store.Tamper("flotilla-member-a", func(lease *coordinationv1.Lease) {
-			lease.Annotations[election.FencedAnnotation] = c.Incarnation()
+			lease.Annotations[leaserecord.FencedAnnotation] = c.Incarnation()
 		})
 		pass(time.Minute)
 		s.allHeld("a", "c")
@@ -514,8 +516,8 @@ func TestCredentialThatCannotBePublished(t *testing.T) {
 		}
 		a.client.Unblock()
 		<-a.ended
-		if err := a.publish("JTI=2"); !errors.Is(err, election.ErrMembershipLost) {
-			t.Errorf("a credential of a lost member: %v, want %v", err, election.ErrMembershipLost)
+		if err := a.publish("JTI=2"); !errors.Is(err, membership.ErrLost) {
+			t.Errorf("a credential of a lost member: %v, want %v", err, membership.ErrLost)
 		}
 	})
 }

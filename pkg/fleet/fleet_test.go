@@ -26,7 +26,9 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -149,8 +151,12 @@ func (s *testFleet) create(name string, change func(*Config)) *process {
 	c := Config{
 		Fleet: "flotilla", Member: name, Plan: s.plan, Leases: client, Clock: clock.RealClock{},
 		Timing: election.DefaultTiming(), RebalanceDelay: delay,
-		Build:   proc.build,
-		Expect:  func(ranges []shard.Range) { s.mu.Lock(); defer s.mu.Unlock(); proc.expected = append(proc.expected, ranges...) },
+		Build: proc.build,
+		Expect: func(ranges []shard.Range) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			proc.expected = append(proc.expected, ranges...)
+		},
 		Exit:    func(reason string) { s.mu.Lock(); defer s.mu.Unlock(); s.exits = append(s.exits, reason) },
 		Observe: func(e Event) { s.mu.Lock(); defer s.mu.Unlock(); s.events = append(s.events, e) },
 	}
@@ -363,7 +369,7 @@ func (s *testFleet) holders() map[string]int {
 	defer s.mu.Unlock()
 	n := map[string]int{}
 	for _, w := range s.workers {
-		n[election.MemberOf(w.incarnation)]++
+		n[leaserecord.MemberOf(w.incarnation)]++
 	}
 	return n
 }
@@ -540,7 +546,7 @@ func TestForgedRequestMovesNothing(t *testing.T) {
 		pass(time.Minute)
 		for _, id := range s.plan.Shards() {
 			lease := s.store.Get(leaseapi.ShardLease("flotilla", id.ID)).DeepCopy()
-			lease.Annotations[election.NextHolderAnnotation] = election.NewIncarnation("x")
+			lease.Annotations[leaserecord.NextHolderAnnotation] = leaserecord.NewIncarnation("x")
 			s.store.Put(lease)
 		}
 		before := s.counts().version
@@ -649,11 +655,11 @@ func TestLostMembershipEndsTheProcess(t *testing.T) {
 		pass(time.Minute)
 		lease := s.store.Get("flotilla-member-a")
 		lease.Spec.HolderIdentity = new(string)
-		*lease.Spec.HolderIdentity = election.NewIncarnation("a")
+		*lease.Spec.HolderIdentity = leaserecord.NewIncarnation("a")
 		s.store.Put(lease)
 		<-a.ended
-		if !errors.Is(a.err, election.ErrMembershipLost) {
-			t.Errorf("Run returned %v, want %v", a.err, election.ErrMembershipLost)
+		if !errors.Is(a.err, membership.ErrLost) {
+			t.Errorf("Run returned %v, want %v", a.err, membership.ErrLost)
 		}
 		if n := s.holders()["a"]; n != 0 {
 			t.Errorf("%d shards still worked on", n)
@@ -733,13 +739,13 @@ func TestPreflightComesFirst(t *testing.T) {
 		lease := s.store.Get(leaseapi.ShardLease("flotilla", shard.ID{Ring: "namespaces", Name: "00"})).DeepCopy()
 		lease.Name, lease.UID, lease.ResourceVersion = "flotilla-namespaces-elsewhere", "", ""
 		lease.Labels[leaseapi.ShardLabel] = "elsewhere"
-		holder := election.NewIncarnation("x")
+		holder := leaserecord.NewIncarnation("x")
 		lease.Spec.HolderIdentity = &holder
 		lease.Annotations[leaseapi.RangeAnnotation] = shard.Everything().String()
 		s.store.Put(lease)
 		pass(10 * time.Second)
 		for id, w := range s.working() {
-			if election.MemberOf(w.incarnation) == "b" && id.Ring == "namespaces" {
+			if leaserecord.MemberOf(w.incarnation) == "b" && id.Ring == "namespaces" {
 				t.Errorf("b works on %s beside another plan's", id)
 			}
 		}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/history"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -45,7 +47,7 @@ type journal struct {
 	entries []JournalEntry
 	// silent has the incarnation of each member that was silent at the last look.
 	silent map[string]string
-	last   election.Roster
+	last   membership.Roster
 }
 
 func newJournal(fleet string, clock election.Clock) *journal {
@@ -70,7 +72,7 @@ func (j *journal) follow(observer *election.Observer) (stop func()) {
 
 // look records which members have fallen silent, or have returned, since the last call: no change
 // of a Lease shows that.
-func (j *journal) look(roster election.Roster, get func(lease string) election.Observation) {
+func (j *journal) look(roster membership.Roster, get func(lease string) election.Observation) {
 	if faults.Bare {
 		return
 	}
@@ -79,7 +81,7 @@ func (j *journal) look(roster election.Roster, get func(lease string) election.O
 	j.last = roster
 	j.mu.Unlock()
 	for _, m := range last.Members() {
-		o := get(election.MemberLease(j.fleet, m.Name))
+		o := get(leaserecord.MemberLease(j.fleet, m.Name))
 		if _, live := roster.Get(m.Name); !live && o.Holder == m.Incarnation {
 			j.mu.Lock()
 			j.silent[m.Name] = m.Incarnation
@@ -93,7 +95,7 @@ func (j *journal) look(roster election.Roster, get func(lease string) election.O
 		delete(j.silent, m.Name)
 		j.mu.Unlock()
 		if silent && before == m.Incarnation {
-			j.add(history.Resumed(j.fleet, get(election.MemberLease(j.fleet, m.Name))))
+			j.add(history.Resumed(j.fleet, get(leaserecord.MemberLease(j.fleet, m.Name))))
 		}
 	}
 }

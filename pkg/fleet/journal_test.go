@@ -15,6 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/history"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -23,7 +25,7 @@ import (
 var journalStart = time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func seenMember(holder, state string, annotations map[string]string) election.Observation {
-	all := map[string]string{election.StateAnnotation: state}
+	all := map[string]string{membership.StateAnnotation: state}
 	maps.Copy(all, annotations)
 	return seen("flotilla-member-a", holder, 1, 0, all, nil)
 }
@@ -33,7 +35,7 @@ func seen(name, holder string, term int32, ago time.Duration, annotations, label
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations, Labels: labels},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseTransitions: &term, LeaseDurationSeconds: ptr.To[int32](15)},
 	}
-	return election.Observation{Record: election.RecordFrom(lease), Exists: true, Seen: journalStart.Add(-ago), Lease: lease}
+	return election.Observation{Record: leaserecord.From(lease), Exists: true, Seen: journalStart.Add(-ago), Lease: lease}
 }
 
 func TestJournalJoinsReleaseAndAcquisition(t *testing.T) {
@@ -75,7 +77,7 @@ func TestJournalLeavesOut(t *testing.T) {
 		before, after election.Observation
 		want          int
 	}{
-		"asked":             {seen(own, "a_1", 1, 0, nil, labels), seen(own, "a_1", 1, 0, says(election.NextHolderAnnotation, "b_1"), labels), 0},
+		"asked":             {seen(own, "a_1", 1, 0, nil, labels), seen(own, "a_1", 1, 0, says(leaserecord.NextHolderAnnotation, "b_1"), labels), 0},
 		"ready":             {seen(own, "a_1", 1, 0, nil, labels), seen(own, "a_1", 1, 0, says(leaseapi.ReadyAnnotation, "1"), labels), 0},
 		"running":           {seen(own, "a_1", 1, 0, nil, labels), seen(own, "a_1", 1, 0, says(leaseapi.RunningAnnotation, "1"), labels), 0},
 		"released":          {seen(own, "a_1", 1, 0, nil, labels), seen(own, "", 1, 0, nil, labels), 1},
@@ -175,8 +177,8 @@ func TestJournalOfARandomHistory(t *testing.T) {
 func TestJournalOfAMemberThatReturns(t *testing.T) {
 	leases := map[string]election.Observation{"flotilla-member-a": seenMember("a_1", "active", nil)}
 	get := func(name string) election.Observation { return leases[name] }
-	roster := func(now time.Time) election.Roster {
-		return election.RosterFrom("flotilla", slices.Collect(maps.Values(leases)), 0, now)
+	roster := func(now time.Time) membership.Roster {
+		return membership.RosterFrom("flotilla", slices.Collect(maps.Values(leases)), 0, now)
 	}
 	j := newJournal("flotilla", clocktesting.NewFakeClock(journalStart))
 	j.look(roster(journalStart), get)

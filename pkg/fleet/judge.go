@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -23,7 +24,7 @@ type verdict struct {
 // refused plan changes nothing anywhere. For a member that has just started, current is nil. Such a
 // member judges by the last good plan that the Lease keeps, and so agrees with the members that
 // work by it.
-func (m *Member) judge(current *inForce, lease election.Observation, roster election.Roster) verdict {
+func (m *Member) judge(current *inForce, lease election.Observation, roster membership.Roster) verdict {
 	next, digest, err := m.planOf(lease.Lease)
 	v := verdict{plan: current}
 	if err == nil {
@@ -55,7 +56,7 @@ func (m *Member) judge(current *inForce, lease election.Observation, roster elec
 }
 
 // admit returns why a plan may not follow the one in force. It is nil for the plan in force itself.
-func (m *Member) admit(current *inForce, next shard.Plan, digest string, roster election.Roster) error {
+func (m *Member) admit(current *inForce, next shard.Plan, digest string, roster membership.Roster) error {
 	if err := m.fits(current, next, roster); err != nil {
 		return err
 	}
@@ -80,7 +81,7 @@ func (m *Member) admit(current *inForce, next shard.Plan, digest string, roster 
 // one, because the Lease lacks that. A live member must work by the plan. If no live member works
 // by any, it must be the latest plan that a Lease mentions. If no Lease mentions one, it is the
 // first plan.
-func (m *Member) vouched(v verdict, noGood error, roster election.Roster) error {
+func (m *Member) vouched(v verdict, noGood error, roster membership.Roster) error {
 	said, by := leaseapi.PlanSaid{}, ""
 	for _, member := range roster.Members() {
 		if says := leaseapi.PlanSaidOn(member.Annotations); member.Incarnation != m.incarnation && says.Known() {
@@ -113,7 +114,7 @@ func (v verdict) is(said leaseapi.PlanSaid) bool {
 // works by that plan, or by one newer than the plan in force here. That plan's shards replace those
 // of the plan in force here. Shards that this member does not run must stay free, or each member
 // would wait for the other.
-func (m *Member) isFollowed(roster election.Roster) bool {
+func (m *Member) isFollowed(roster membership.Roster) bool {
 	r, current := m.refused.Load(), m.inForce.Load()
 	if r == nil || current == nil {
 		return false

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -44,14 +44,14 @@ func TestOneClockIsAhead(t *testing.T) {
 					pass(when)
 					for _, proc := range []*process{a, c} {
 						if got := known(proc); !slices.Equal(got, []string{"a", "b", "c"}) {
-							t.Errorf("b is away for %v more, and %s knows %v", when, election.MemberOf(proc.Incarnation()), got)
+							t.Errorf("b is away for %v more, and %s knows %v", when, leaserecord.MemberOf(proc.Incarnation()), got)
 						}
 					}
 				}
 				pass(2 * time.Minute)
 				for _, proc := range []*process{a, c} {
 					if got := known(proc); !slices.Equal(got, []string{"a", "c"}) {
-						t.Errorf("b is away for 16 minutes, and %s knows %v", election.MemberOf(proc.Incarnation()), got)
+						t.Errorf("b is away for 16 minutes, and %s knows %v", leaserecord.MemberOf(proc.Incarnation()), got)
 					}
 				}
 			})

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaderlock"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
 // foreign returns somebody else's Lease, which does not expire during a test.
@@ -158,7 +158,7 @@ func TestLostLeaderLockEndsMembers(t *testing.T) {
 // Lease an earlier incarnation still holds.
 func TestLostLeaderLockEndsWhoWaitsForItsLease(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *testFleet) {
-		s.store.Put(foreign(election.MemberLease("flotilla", "a"), election.NewIncarnation("a")))
+		s.store.Put(foreign(leaserecord.MemberLease("flotilla", "a"), leaserecord.NewIncarnation("a")))
 		a := s.launch("a", withLeaderLocks("main"))
 		pass(time.Minute)
 		s.isHeld("main", "flotilla_fleet")

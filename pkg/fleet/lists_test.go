@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
 // TestListsAreShared checks that the first callers get lists of their own. Callers that come while
@@ -23,7 +24,7 @@ func TestListsAreShared(t *testing.T) {
 		list := func(context.Context) ([]election.Observation, error) {
 			n := made.Add(1)
 			time.Sleep(time.Second) // virtual
-			return []election.Observation{{Record: election.Record{Name: fmt.Sprint(n)}}}, nil
+			return []election.Observation{{Record: leaserecord.Record{Name: fmt.Sprint(n)}}}, nil
 		}
 		read := func(want int) {
 			all.Go(func() {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
 // watchdog reports whether the member's loop still turns.
@@ -58,7 +59,7 @@ func (m *Member) Renewing(tolerance time.Duration) error {
 	if renewed, right := m.membership.Confirmed(); right {
 		if silence := now.Sub(renewed); silence > m.config.Timing.LeaseDuration+tolerance {
 			return fmt.Errorf("the claim on Lease %s goes on, and was last renewed %v ago",
-				election.MemberLease(m.config.Fleet, m.config.Member), silence.Round(time.Second))
+				leaserecord.MemberLease(m.config.Fleet, m.config.Member), silence.Round(time.Second))
 		}
 	}
 	var claims []*election.Claim

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -21,7 +23,7 @@ type Member struct {
 	config      Config
 	incarnation string
 	observer    *election.Observer
-	membership  *election.Membership
+	membership  *membership.Membership
 	runners     runners
 	inForce     atomic.Pointer[inForce]
 	refused     atomic.Pointer[refusal]
@@ -103,14 +105,14 @@ func New(c Config) (*Member, error) {
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}
-	m := &Member{config: c, runners: newRunners(), catalogue: c.Catalogue.Known().String(), incarnation: election.NewIncarnation(c.Member), slots: make(chan struct{}, c.Handoffs), fencing: newFencing(), stopping: stopping{stilled: make(chan struct{}, 1)}, journal: newJournal(c.Fleet, c.Clock)}
+	m := &Member{config: c, runners: newRunners(), catalogue: c.Catalogue.Known().String(), incarnation: leaserecord.NewIncarnation(c.Member), slots: make(chan struct{}, c.Handoffs), fencing: newFencing(), stopping: stopping{stilled: make(chan struct{}, 1)}, journal: newJournal(c.Fleet, c.Clock)}
 	m.assignment.Store(&assignment.Assignment{})
 	var err error
 	m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: c.Fleet, Extra: c.LeaderLocks, Client: c.Leases, Clock: c.Clock})
 	if err != nil {
 		return nil, err
 	}
-	m.membership, err = election.NewMembership(election.MembershipConfig{
+	m.membership, err = membership.New(membership.Config{
 		Fleet:          c.Fleet,
 		Incarnation:    m.incarnation,
 		Client:         c.Leases,

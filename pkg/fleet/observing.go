@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -40,8 +42,8 @@ func (m *Member) leaves(incarnation string) bool {
 	if incarnation == "" {
 		return false
 	}
-	lease := m.observer.Get(election.MemberLease(m.config.Fleet, election.MemberOf(incarnation)))
-	return lease.Holder != incarnation || lease.Annotations[election.StateAnnotation] == string(election.MemberLeaving)
+	lease := m.observer.Get(leaserecord.MemberLease(m.config.Fleet, leaserecord.MemberOf(incarnation)))
+	return lease.Holder != incarnation || lease.Annotations[membership.StateAnnotation] == string(membership.Leaving)
 }
 
 // handover returns how the shard that was just released was given away.
@@ -52,7 +54,7 @@ func (r *shardRunner) handover() *Handover {
 	switch plan := m.inForce.Load(); {
 	case !plan.has(r.shard.ID, r.extent):
 		h.Reason, h.To = ReasonPlan, ""
-	case m.membership.State() == election.MemberLeaving:
+	case m.membership.State() == membership.Leaving:
 		h.Reason = ReasonLeaving
 	case h.To != "":
 		h.Reason = ReasonRebalance

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -123,7 +124,7 @@ func TestDrainThatDoesNotEnd(t *testing.T) {
 				if !strings.Contains(reason, leaseapi.ShardLease("flotilla", id)) {
 					t.Errorf("the process ends because %q, want the Lease named", reason)
 				}
-				if holder := election.RecordFrom(s.store.Get(leaseapi.ShardLease("flotilla", id))).Holder; released != 0 || holder != a.Incarnation() {
+				if holder := leaserecord.From(s.store.Get(leaseapi.ShardLease("flotilla", id))).Holder; released != 0 || holder != a.Incarnation() {
 					t.Errorf("released %d times while the work runs, and held by %q, want %q", released, holder, a.Incarnation())
 				}
 				a.free()

@@ -16,6 +16,8 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -118,7 +120,7 @@ func (m *Member) Refused() error {
 // adopt brings the plan on its Lease into force, if that is allowed, and reports whether the plan
 // in force has changed. A refused plan leaves the plan in force unchanged; a member that has just
 // started then works by the last good one.
-func (m *Member) adopt(ctx context.Context, roster election.Roster) bool {
+func (m *Member) adopt(ctx context.Context, roster membership.Roster) bool {
 	lease := m.observer.Get(leaseapi.PlanLease(m.config.Fleet))
 	if !lease.Exists {
 		return false
@@ -242,7 +244,7 @@ func (m *Member) waitForPlan(ctx context.Context) bool {
 func (m *Member) stillMember() election.Observation {
 	for _, member := range m.Roster().Members() {
 		if member.Incarnation != m.incarnation && member.Annotations[leaseapi.StillAnnotation] != "" {
-			return m.observer.Get(election.MemberLease(m.config.Fleet, member.Name))
+			return m.observer.Get(leaserecord.MemberLease(m.config.Fleet, member.Name))
 		}
 	}
 	return election.Observation{}
@@ -280,7 +282,7 @@ func (m *Member) writePlan(ctx context.Context, lease *coordinationv1.Lease, pla
 	var written *coordinationv1.Lease
 	if lease == nil {
 		// Nobody has held it, so nobody has to wait for a holder.
-		next.Annotations[election.ReleasedAnnotation] = "0"
+		next.Annotations[leaserecord.ReleasedAnnotation] = "0"
 		written, err = m.config.Leases.Create(ctx, next, metav1.CreateOptions{})
 	} else {
 		written, err = m.config.Leases.Update(ctx, next, metav1.UpdateOptions{})

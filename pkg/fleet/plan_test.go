@@ -13,6 +13,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -39,7 +40,7 @@ func (s *testFleet) next(change func(*shard.Ring)) shard.Plan {
 		s.t.Fatal(err)
 	}
 	edited := assignment.KeepHomes(current, "namespaces", func(id shard.ID) string {
-		return election.MemberOf(election.RecordFrom(s.store.Get(leaseapi.ShardLease("flotilla", id))).Holder)
+		return leaserecord.MemberOf(leaserecord.From(s.store.Get(leaseapi.ShardLease("flotilla", id))).Holder)
 	})
 	for i := range edited.Rings {
 		edited.Rings[i].Shards = slices.Clone(edited.Rings[i].Shards)
@@ -74,7 +75,7 @@ func merge(r *shard.Ring, i int) {
 func (s *testFleet) terms() map[shard.ID]int32 {
 	terms := map[shard.ID]int32{}
 	for _, proc := range s.plan.Shards() {
-		terms[proc.ID] = election.RecordFrom(s.store.Get(leaseapi.ShardLease("flotilla", proc.ID))).Transitions
+		terms[proc.ID] = leaserecord.From(s.store.Get(leaseapi.ShardLease("flotilla", proc.ID))).Transitions
 	}
 	return terms
 }
@@ -182,7 +183,7 @@ func TestControllersMoveFromRingToRing(t *testing.T) {
 		s.plan = apart
 		s.requireWorked()
 		for id, w := range s.working() {
-			if (id.Ring == "batch") != (election.MemberOf(w.incarnation) == "x") {
+			if (id.Ring == "batch") != (leaserecord.MemberOf(w.incarnation) == "x") {
 				t.Errorf("%s is worked on by %s", id, w.incarnation)
 			}
 		}
@@ -321,7 +322,7 @@ func TestSpoiltPlanWithoutPlanner(t *testing.T) {
 		pass(time.Minute)
 		before := s.terms()
 		lease := s.store.Get(leaseapi.PlanLease("flotilla")).DeepCopy()
-		nobody := election.NewIncarnation("nobody")
+		nobody := leaserecord.NewIncarnation("nobody")
 		lease.Spec.HolderIdentity = &nobody
 		lease.Annotations[leaseapi.DocumentAnnotation] = strings.Replace(lease.Annotations[leaseapi.DocumentAnnotation], "0x4000000000000000-", "0x5000000000000000-", 1)
 		s.store.Put(lease)
@@ -353,7 +354,7 @@ func TestTwoPlansOfOneGeneration(t *testing.T) {
 		pass(time.Minute)
 		// a and b do not work by the plan on the Lease, and a new member knows no other.
 		lease := must(leaseapi.WithPlan("flotilla", s.store.Get(leaseapi.PlanLease("flotilla")), other))
-		nobody := election.NewIncarnation("nobody") // counts as the planner until the Lease expires
+		nobody := leaserecord.NewIncarnation("nobody") // counts as the planner until the Lease expires
 		lease.Spec.HolderIdentity = &nobody
 		s.store.Put(lease)
 		c := s.launch("c", nil)

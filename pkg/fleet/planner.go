@@ -12,6 +12,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -69,7 +71,7 @@ func (p *planner) run(ctx context.Context) {
 	}
 	changed, stop := m.observer.SubscribeChanges(func(before, after election.Observation) bool {
 		return before.Exists != after.Exists || before.Holder != after.Holder ||
-			before.Annotations[election.StateAnnotation] != after.Annotations[election.StateAnnotation] ||
+			before.Annotations[membership.StateAnnotation] != after.Annotations[membership.StateAnnotation] ||
 			before.Annotations[leaseapi.PlanAnnotation] != after.Annotations[leaseapi.PlanAnnotation]
 	})
 	defer stop()
@@ -155,7 +157,7 @@ func (p *planner) plan(ctx context.Context) bool {
 // not older than the plan in force. That member adopts only a higher one.
 func (p *planner) astray(now time.Time) (generation int64, found bool) {
 	m, plan := p.member, p.member.inForce.Load()
-	for _, member := range election.RosterFrom(m.config.Fleet, m.observer.List(), m.config.Timing.LeaseDuration, now).Members() {
+	for _, member := range membership.RosterFrom(m.config.Fleet, m.observer.List(), m.config.Timing.LeaseDuration, now).Members() {
 		digest := member.Annotations[leaseapi.PlanAnnotation]
 		theirs, err := strconv.ParseInt(member.Annotations[leaseapi.GenerationAnnotation], 10, 64)
 		if err == nil && theirs < leaseapi.MaxGeneration && digest != "" && digest != plan.digest && theirs >= max(plan.plan.Generation, generation) {
@@ -171,7 +173,7 @@ func (m *Member) settled(ring shard.Ring, now time.Time) bool {
 	plan, assignment := m.inForce.Load(), m.Assignment()
 	for _, id := range ring.IDs() {
 		lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, id))
-		if !m.isHeld(lease, now) || lease.Annotations[leaseapi.ReadyAnnotation] != "" || election.MemberOf(lease.Holder) != assignment.Owner(id) {
+		if !m.isHeld(lease, now) || lease.Annotations[leaseapi.ReadyAnnotation] != "" || leaserecord.MemberOf(lease.Holder) != assignment.Owner(id) {
 			return false
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -47,13 +47,13 @@ func (s *testFleet) loads() (map[string]int64, float64) {
 	for id, w := range s.workers {
 		if id.Ring != "namespaces" {
 			weight := s.weights["group "+id.Name]
-			loads[election.MemberOf(w.incarnation)] += weight
+			loads[leaserecord.MemberOf(w.incarnation)] += weight
 			total += weight
 			continue
 		}
 		for namespace, weight := range s.weights {
 			if !strings.HasPrefix(namespace, "group ") && w.extent.Range.ContainsNamespace(namespace) {
-				loads[election.MemberOf(w.incarnation)] += weight
+				loads[leaserecord.MemberOf(w.incarnation)] += weight
 				total += weight
 			}
 		}
@@ -158,7 +158,7 @@ func TestPlannerWeighsGroups(t *testing.T) {
 			plan := s.known(t)
 			s.requireWorked()
 			loads, ratio := s.loads()
-			has := election.MemberOf(election.RecordFrom(s.store.Get("flotilla-cluster-nodes")).Holder)
+			has := leaserecord.MemberOf(leaserecord.From(s.store.Get("flotilla-cluster-nodes")).Holder)
 			t.Logf("%s: generation %d, nodes is on %s: %v, max/mean %.2f", when, plan.Generation, has, loads, ratio)
 			if ratio > 1.5 || len(loads) != 4 || loads[has] > 4500 {
 				t.Errorf("%s: max/mean is %.2f, %v, want at most 1.5 before the interval", when, ratio, loads)
@@ -254,7 +254,7 @@ func TestPlannerDies(t *testing.T) {
 		}
 		pass(time.Minute)
 		for range 3 {
-			planner := election.MemberOf(election.RecordFrom(s.store.Get(leaseapi.PlanLease("flotilla"))).Holder)
+			planner := leaserecord.MemberOf(leaserecord.From(s.store.Get(leaseapi.PlanLease("flotilla"))).Holder)
 			before := s.known(t).Generation
 			processes[planner].client.Block()
 			pass(20 * time.Second)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -65,7 +66,7 @@ func (w *working) waitForRelease(ctx context.Context) bool {
 	// them.
 	changed, stop := m.observer.SubscribeChanges(func(before, after election.Observation) bool {
 		if _, member := leaseapi.MemberOn(m.config.Fleet, after); member {
-			return before.Exists != after.Exists || before.Annotations[election.EndedAnnotation] != after.Annotations[election.EndedAnnotation]
+			return before.Exists != after.Exists || before.Annotations[leaserecord.EndedAnnotation] != after.Annotations[leaserecord.EndedAnnotation]
 		}
 		return slices.Contains(names, after.Name) && leaseapi.MayMoveShards(before, after)
 	})

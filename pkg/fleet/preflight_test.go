@@ -9,7 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -23,7 +23,7 @@ type beforeClaim struct {
 }
 
 func (c beforeClaim) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
-	if holder := lease.Spec.HolderIdentity; lease.Name == c.lease && holder != nil && election.MemberOf(*holder) == c.member {
+	if holder := lease.Spec.HolderIdentity; lease.Name == c.lease && holder != nil && leaserecord.MemberOf(*holder) == c.member {
 		c.happens()
 	}
 	return c.Client.Update(ctx, lease, opts)
@@ -43,7 +43,7 @@ func TestPreflightIsNotBeforeTheClaim(t *testing.T) {
 				pass(time.Minute)
 				first := shard.ID{Ring: "namespaces", Name: "00"}
 				elsewhere := shard.ID{Ring: "namespaces", Name: "elsewhere"}
-				holder := election.NewIncarnation("x")
+				holder := leaserecord.NewIncarnation("x")
 				var once sync.Once
 				var b *process
 				claimed := make(chan struct{})

@@ -13,6 +13,7 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/shardrun"
 )
@@ -61,7 +62,7 @@ func (m *Member) drainTimeout() time.Duration { return m.config.HandoffTimeout +
 // overtime is how long work may go on behind a closed fence.
 func (m *Member) overtime() time.Duration {
 	most, shutdown := m.config.Timing.LeaseDuration, m.config.ShutdownTimeout
-	if m.membership.State() == election.MemberLeaving && shutdown > 0 && !faults.ShutdownIgnored {
+	if m.membership.State() == membership.Leaving && shutdown > 0 && !faults.ShutdownIgnored {
 		return min(most, shutdown)
 	}
 	return most

@@ -10,7 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -54,7 +54,7 @@ func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring,
 		return change{}, false
 	}
 	observations := m.observer.List()
-	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
+	roster := membership.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
 	members := leaseapi.Stayers(leaseapi.KnownMembers(m.config.Fleet, observations), roster, ring)
 	assignment := m.Assignment()
 	carrier := func(id shard.ID) string { return assignment.Carrier(plan, id) }

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -27,7 +27,7 @@ func (m *Member) settling() time.Duration { return 2 * m.config.Timing.RetryPeri
 
 // look computes the assignment for a roster in which joining members count as active, once its
 // members have been stable for settling. Until then the last assignment applies.
-func (p *prospects) look(force *inForce, roster election.Roster, known []election.Member, holders map[shard.ID]string, now time.Time, settling time.Duration) {
+func (p *prospects) look(force *inForce, roster membership.Roster, known []membership.Member, holders map[shard.ID]string, now time.Time, settling time.Duration) {
 	var crew []string
 	for _, name := range roster.Active() {
 		m, _ := roster.Get(name)

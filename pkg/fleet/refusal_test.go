@@ -11,7 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -243,7 +243,7 @@ func someRefuse(t *testing.T, next func(s *testFleet)) {
 			t.Helper()
 			for _, lease := range must(s.store.Client("test").List(t.Context(), metav1.ListOptions{})).Items {
 				for _, proc := range refusing {
-					if id := (shard.ID{Ring: lease.Labels[leaseapi.RingLabel], Name: lease.Labels[leaseapi.ShardLabel]}); id.Ring != "" && election.RecordFrom(&lease).Holder == proc.Incarnation() {
+					if id := (shard.ID{Ring: lease.Labels[leaseapi.RingLabel], Name: lease.Labels[leaseapi.ShardLabel]}); id.Ring != "" && leaserecord.From(&lease).Holder == proc.Incarnation() {
 						if _, planned := plan.Shard(id); planned && id.Ring == "namespaces" {
 							t.Errorf("%s: %s holds %s, which it cannot run", when, proc.Incarnation(), lease.Name)
 						}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -27,7 +27,7 @@ func (s *testFleet) planned(t *testing.T, replanning func(*Config)) (processes m
 		processes[name] = s.launch(name, replanning)
 	}
 	pass(10 * time.Minute)
-	return processes, s.known(t), election.MemberOf(election.RecordFrom(s.store.Get(leaseapi.PlanLease("flotilla"))).Holder)
+	return processes, s.known(t), leaserecord.MemberOf(leaserecord.From(s.store.Get(leaseapi.PlanLease("flotilla"))).Holder)
 }
 
 func rarely(c *Config) {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
 // EventRetired reports that the planner has emptied the Lease of a shard that the plan does not
@@ -73,11 +74,11 @@ func (p *planner) retireOne(ctx context.Context, o election.Observation) error {
 	ctx, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)
 	defer cancel()
 	generation := strconv.FormatInt(m.inForce.Load().plan.Generation, 10)
-	written, err := m.config.Leases.Update(ctx, election.Retired(o.Lease, generation, true), metav1.UpdateOptions{})
+	written, err := m.config.Leases.Update(ctx, leaserecord.Retired(o.Lease, generation, true), metav1.UpdateOptions{})
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 		// With OwnerReferencesPermissionEnforcement, only those who may delete a Lease may give it
 		// an owner. Leave it emptied.
-		written, err = m.config.Leases.Update(ctx, election.Retired(o.Lease, generation, false), metav1.UpdateOptions{})
+		written, err = m.config.Leases.Update(ctx, leaserecord.Retired(o.Lease, generation, false), metav1.UpdateOptions{})
 	}
 	if err == nil {
 		m.observer.Observe(written)

@@ -11,7 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -23,14 +23,14 @@ const mergedAway = "flotilla-namespaces-01"
 func (s *testFleet) requireRetired(name string, owned bool) {
 	s.t.Helper()
 	lease := s.store.Get(name)
-	record := election.RecordFrom(lease)
+	record := leaserecord.From(lease)
 	if !record.IsRetired() || !record.IsReleased() || len(record.Labels) != 0 || len(record.Annotations) != 2 || (len(lease.OwnerReferences) == 1) != owned {
 		s.t.Errorf("%s is not retired, with an owner: %t: %+v", name, owned, lease)
 	}
 }
 
 func (s *testFleet) isRetired(name string) bool {
-	return election.RecordFrom(s.store.Get(name)).IsRetired()
+	return leaserecord.From(s.store.Get(name)).IsRetired()
 }
 
 // TestLeasesOfShardsThatAreNoMoreAreRetired merges two shards, and splits them again.
@@ -60,13 +60,13 @@ func TestLeasesOfShardsThatAreNoMoreAreRetired(t *testing.T) {
 				t.Error("a retired Lease is written again")
 			}
 		}
-		term := election.RecordFrom(s.store.Get(mergedAway)).Transitions
+		term := leaserecord.From(s.store.Get(mergedAway)).Transitions
 
 		s.apply(s.next(func(r *shard.Ring) { r.Shards = before.Rings[0].Shards }))
 		pass(time.Minute)
 		s.allHeld("a", "b")
 		again := s.store.Get(mergedAway)
-		if r := election.RecordFrom(again); r.Transitions != term+1 || r.IsRetired() || len(again.OwnerReferences) > 0 || !maps.Equal(r.Labels, leaseapi.ShardLabels("flotilla", shard.ID{Ring: "namespaces", Name: "01"})) {
+		if r := leaserecord.From(again); r.Transitions != term+1 || r.IsRetired() || len(again.OwnerReferences) > 0 || !maps.Equal(r.Labels, leaseapi.ShardLabels("flotilla", shard.ID{Ring: "namespaces", Name: "01"})) {
 			t.Errorf("a shard of the same name, after term %d, has %+v", term, again)
 		}
 	})

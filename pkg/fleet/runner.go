@@ -12,6 +12,7 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/shardrun"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -153,9 +154,9 @@ func (r *shardRunner) annotations() map[string]string {
 		a[leaseapi.RunningAnnotation] = strconv.Itoa(int(term))
 	}
 	if claim := r.claimant.Claim(); claim != nil {
-		a[election.StoppedAnnotation] = ""
+		a[leaserecord.StoppedAnnotation] = ""
 		if d, stopped := r.term.overdue(claim.Term(), r.member.config.Clock.Now()); stopped {
-			a[election.StoppedAnnotation] = election.StoppedText(claim.Term(), d)
+			a[leaserecord.StoppedAnnotation] = leaserecord.StoppedText(claim.Term(), d)
 		}
 	}
 	if now.census != "" {
@@ -171,10 +172,10 @@ func (r *shardRunner) annotations() map[string]string {
 func (r *shardRunner) leave(term int32) map[string]string {
 	left := map[string]string{}
 	if d, known := r.term.unrun(term, r.member.config.Clock.Now()); known {
-		left[election.StoppedAnnotation] = election.StoppedText(term, d)
+		left[leaserecord.StoppedAnnotation] = leaserecord.StoppedText(term, d)
 	}
 	if writes := r.now.Load().writes; writes != nil {
-		left[election.WritesAnnotation] = writes.Annotation()
+		left[leaserecord.WritesAnnotation] = writes.Annotation()
 	}
 	return left
 }

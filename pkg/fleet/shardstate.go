@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/shardrun"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -107,8 +109,8 @@ func (m *Member) isRenewed(lock election.Observation, now time.Time) bool {
 }
 
 // Roster returns the live members, as this member sees them.
-func (m *Member) Roster() election.Roster {
-	return election.RosterFrom(m.config.Fleet, m.observer.List(), m.config.Timing.LeaseDuration, m.config.Clock.Now())
+func (m *Member) Roster() membership.Roster {
+	return membership.RosterFrom(m.config.Fleet, m.observer.List(), m.config.Timing.LeaseDuration, m.config.Clock.Now())
 }
 
 // LoadRatio returns the weight of the heaviest member of the ring divided by the mean: 1 is even.
@@ -123,7 +125,7 @@ func (m *Member) LoadRatio(ring shard.Ring) (float64, bool) {
 	plan, _ := m.Plan()
 	holder := func(id shard.ID) string {
 		if lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, id)); m.isHeld(lease, now) {
-			return election.MemberOf(lease.Holder)
+			return leaserecord.MemberOf(lease.Holder)
 		}
 		return assignment.Owner(id)
 	}

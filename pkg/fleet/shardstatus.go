@@ -3,7 +3,7 @@ package fleet
 import (
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -58,5 +58,5 @@ func (m *Member) Shards() []ShardStatus {
 
 // isDrained reports whether an operator has drained this member.
 func (m *Member) isDrained() bool {
-	return m.observer.Get(election.MemberLease(m.config.Fleet, m.config.Member)).Annotations[leaseapi.DrainAnnotation] != ""
+	return m.observer.Get(leaserecord.MemberLease(m.config.Fleet, m.config.Member)).Annotations[leaseapi.DrainAnnotation] != ""
 }

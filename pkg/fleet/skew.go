@@ -12,6 +12,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -33,7 +34,7 @@ func scopeOf(s shard.Shard) shard.Scope {
 
 // fits returns why this member cannot work by a plan that follows current. current is nil if no
 // good plan is known.
-func (m *Member) fits(current *inForce, next shard.Plan, roster election.Roster) error {
+func (m *Member) fits(current *inForce, next shard.Plan, roster membership.Roster) error {
 	if err := m.config.Check(next); err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func (p *published) add(annotations map[string]string) {
 		return
 	}
 	p.texts = append(p.texts, text)
-	known, says := leaseapi.KnownOf(election.Member{Annotations: annotations})
+	known, says := leaseapi.KnownOf(membership.Member{Annotations: annotations})
 	if !says {
 		p.silent = true
 		return
@@ -71,7 +72,7 @@ func (p *published) add(annotations map[string]string) {
 }
 
 // othersOf returns what the builds of the other live members know.
-func (m *Member) othersOf(roster election.Roster) published {
+func (m *Member) othersOf(roster membership.Roster) published {
 	var p published
 	for _, member := range roster.Members() {
 		if member.Incarnation != m.incarnation {
@@ -83,7 +84,7 @@ func (m *Member) othersOf(roster election.Roster) published {
 
 // awayOf returns what the builds of those members know that are not live but may come back
 // unchanged.
-func awayOf(fleet string, observations []election.Observation, roster election.Roster) published {
+func awayOf(fleet string, observations []election.Observation, roster membership.Roster) published {
 	var p published
 	for _, o := range leaseapi.PresencesOf(fleet, observations) {
 		within := leaseapi.MaxAway
@@ -100,11 +101,11 @@ func awayOf(fleet string, observations []election.Observation, roster election.R
 // yields reports whether another member should plan: a live one of a newer build, which knows where
 // more controllers belong, and which works by the same plan and so is able to. The build of a
 // canary does not plan while others are live.
-func (m *Member) yields(roster election.Roster) bool {
+func (m *Member) yields(roster membership.Roster) bool {
 	plan := m.inForce.Load()
-	return plan != nil && slices.ContainsFunc(roster.Members(), func(other election.Member) bool {
+	return plan != nil && slices.ContainsFunc(roster.Members(), func(other membership.Member) bool {
 		known, says := leaseapi.KnownOf(other)
-		return says && other.State == election.MemberActive && other.Annotations[leaseapi.PlanAnnotation] == plan.digest &&
+		return says && other.State == membership.Active && other.Annotations[leaseapi.PlanAnnotation] == plan.digest &&
 			other.Annotations[leaseapi.RefusedAnnotation] == "" && precedes(plan.plan.Canary, known.Version, m.config.Catalogue.Version)
 	})
 }
@@ -134,7 +135,7 @@ func (p *planner) adapt(ctx context.Context, lease election.Observation, now tim
 	}
 	plan := m.inForce.Load()
 	observations := m.observer.List()
-	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
+	roster := membership.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
 	live, away := m.othersOf(roster), awayOf(m.config.Fleet, observations, roster)
 	if live.silent || away.silent || m.yields(roster) {
 		return false // nobody knows what an earlier build has
@@ -186,8 +187,8 @@ func (p *planner) starting(plan shard.Plan, now time.Time) bool {
 }
 
 // calm reports whether every shard is where it should be, and no member is about to get its share.
-func (p *planner) calm(plan shard.Plan, roster election.Roster, now time.Time) bool {
-	joining := func(m election.Member) bool { return m.State == election.MemberJoining }
+func (p *planner) calm(plan shard.Plan, roster membership.Roster, now time.Time) bool {
+	joining := func(m membership.Member) bool { return m.State == membership.Joining }
 	unsettled := func(ring shard.Ring) bool { return !p.member.settled(ring, now) }
 	return !slices.ContainsFunc(roster.Members(), joining) && !slices.ContainsFunc(plan.Rings, unsettled)
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -159,10 +161,10 @@ func (s *testFleet) dump() string {
 	for id, w := range working {
 		lines = append(lines, fmt.Sprintf("%s works on %s, %v", w.incarnation[:6], id, w.extent.Controllers))
 	}
-	last := map[string]election.Record{}
+	last := map[string]leaserecord.Record{}
 	for _, write := range s.store.History() {
 		if write.After != nil {
-			last[write.After.Name] = election.RecordFrom(write.After)
+			last[write.After.Name] = leaserecord.From(write.After)
 		}
 	}
 	for _, r := range last {
@@ -198,7 +200,7 @@ func (s *testFleet) runners(controller string) []string {
 	var names []string
 	for _, w := range s.working() {
 		if slices.Contains(w.extent.Controllers, controller) {
-			names = append(names, election.MemberOf(w.incarnation))
+			names = append(names, leaserecord.MemberOf(w.incarnation))
 		}
 	}
 	slices.Sort(names)
@@ -373,7 +375,7 @@ func TestNewestPlans(t *testing.T) {
 		s.launch("a", s.withBuild(1))
 		pass(time.Minute)
 		planner := func() string {
-			return election.MemberOf(*s.store.Get(leaseapi.PlanLease("flotilla")).Spec.HolderIdentity)
+			return leaserecord.MemberOf(*s.store.Get(leaseapi.PlanLease("flotilla")).Spec.HolderIdentity)
 		}
 		if planner() != "a" {
 			t.Errorf("the planner is %s", planner())
@@ -434,14 +436,14 @@ func TestWhoGetsWhat(t *testing.T) {
 			var observations []election.Observation
 			for member, version := range test.versions {
 				observations = append(observations, election.Observation{
-					Record: election.Record{
-						Name: election.MemberLease("flotilla", member), Holder: member + "_1", Duration: time.Minute, RenewTime: time.Now(), AcquireTime: time.Now(),
-						Annotations: map[string]string{election.StateAnnotation: string(election.MemberActive), leaseapi.CatalogueAnnotation: buildOf(version).Known().String()},
+					Record: leaserecord.Record{
+						Name: leaserecord.MemberLease("flotilla", member), Holder: member + "_1", Duration: time.Minute, RenewTime: time.Now(), AcquireTime: time.Now(),
+						Annotations: map[string]string{membership.StateAnnotation: string(membership.Active), leaseapi.CatalogueAnnotation: buildOf(version).Known().String()},
 					},
 					Exists: true, Seen: time.Now(), HolderSeen: time.Now(),
 				})
 			}
-			roster := election.RosterFrom("flotilla", observations, time.Minute, time.Now())
+			roster := membership.RosterFrom("flotilla", observations, time.Minute, time.Now())
 			for holder := range test.versions {
 				// Whoever holds the group.
 				holders := map[shard.ID]string{}

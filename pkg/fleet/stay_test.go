@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -15,12 +15,12 @@ func TestBoundGroupsStay(t *testing.T) {
 		s.plan.Rings[1].Shards[0].ColocateWith = "nodes" // garbage
 		processes := map[string]*process{}
 		nodes, garbage := shard.ID{Ring: "cluster", Name: "nodes"}, shard.ID{Ring: "cluster", Name: "garbage"}
-		holder := func() string { return election.MemberOf(s.working()[nodes].incarnation) }
+		holder := func() string { return leaserecord.MemberOf(s.working()[nodes].incarnation) }
 		term := int32(1)
 		require := func(when string) {
 			t.Helper()
 			for _, id := range []shard.ID{nodes, garbage} {
-				if got := s.terms()[id]; got != term || election.MemberOf(s.working()[id].incarnation) != holder() {
+				if got := s.terms()[id]; got != term || leaserecord.MemberOf(s.working()[id].incarnation) != holder() {
 					t.Errorf("%s: %s is in term %d on %s, want %d, and beside nodes on %s", when, id, got, s.working()[id].incarnation, term, holder())
 				}
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaderlock"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -239,7 +240,7 @@ func (m *Member) standStill(ctx context.Context) {
 				m.membership.Touch()
 				m.reassign()
 			}
-			own := m.observer.Get(election.MemberLease(m.config.Fleet, m.config.Member))
+			own := m.observer.Get(leaserecord.MemberLease(m.config.Fleet, m.config.Member))
 			if own.Holder != m.incarnation || own.Annotations[leaseapi.StillAnnotation] == "" {
 				return
 			}
@@ -281,7 +282,7 @@ func (m *Member) releaseStopped(ctx context.Context) {
 	for i, lock := range slices.Backward(h.all) {
 		name := m.config.LeaderLocks[i]
 		item := slices.IndexFunc(list.Items, func(l coordinationv1.Lease) bool { return l.Name == name })
-		if item < 0 || election.RecordFrom(&list.Items[item]).Holder != leaseapi.LeaderLockIdentity(m.config.Fleet) {
+		if item < 0 || leaserecord.From(&list.Items[item]).Holder != leaseapi.LeaderLockIdentity(m.config.Fleet) {
 			continue
 		}
 		releasing, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)

@@ -15,6 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -36,7 +38,7 @@ func (s *testFleet) setStop(value string) {
 func (s *testFleet) stillBy(members ...string) map[string]string {
 	by := map[string]string{}
 	for _, name := range members {
-		if lease := s.store.Get(election.MemberLease("flotilla", name)); lease != nil {
+		if lease := s.store.Get(leaserecord.MemberLease("flotilla", name)); lease != nil {
 			by[name] = lease.Annotations[leaseapi.StillAnnotation]
 		}
 	}
@@ -47,7 +49,7 @@ func (s *testFleet) stillBy(members ...string) map[string]string {
 func TestStopState(t *testing.T) {
 	lease := func(annotations map[string]string) election.Observation {
 		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "flotilla-plan", Annotations: annotations}}
-		return election.Observation{Record: election.RecordFrom(l), Exists: true, Lease: l}
+		return election.Observation{Record: leaserecord.From(l), Exists: true, Lease: l}
 	}
 	with := func(value string) election.Observation {
 		return lease(map[string]string{leaseapi.DocumentAnnotation: "{}", leaseapi.StopAnnotation: value})
@@ -184,8 +186,8 @@ func TestStopWaitsForEveryMember(t *testing.T) {
 		s.launch("a", withLeaderLocks("main"))
 		s.launch("b", withLeaderLocks("main"))
 		pass(time.Minute)
-		old := foreign(election.MemberLease("flotilla", "old"), "old_0123")
-		old.Annotations = map[string]string{election.StateAnnotation: string(election.MemberJoining)}
+		old := foreign(leaserecord.MemberLease("flotilla", "old"), "old_0123")
+		old.Annotations = map[string]string{membership.StateAnnotation: string(membership.Joining)}
 		s.store.Put(old)
 		s.setStop(stopText)
 		pass(10 * time.Second)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -27,11 +28,11 @@ func TestStrayAcquisitionIsReleased(t *testing.T) {
 		}
 		s.store.Put(stray)
 		pass(election.DefaultTiming().LeaseDuration - time.Second)
-		if election.RecordFrom(s.store.Get(stray.Name)).IsReleased() {
+		if leaserecord.From(s.store.Get(stray.Name)).IsReleased() {
 			t.Error("a Lease that somebody else may have written is released at once")
 		}
 		pass(3 * time.Second)
-		if r := election.RecordFrom(s.store.Get(stray.Name)); !r.IsReleased() || a.err != nil {
+		if r := leaserecord.From(s.store.Get(stray.Name)); !r.IsReleased() || a.err != nil {
 			t.Errorf("the stray Lease says %+v; a has ended: %v", r, a.err)
 		}
 		s.allHeld("a", "b")

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -261,7 +262,7 @@ func (s *testFleet) stopped(id shard.ID) time.Duration {
 		if w.After.Name != leaseapi.ShardLease("flotilla", id) {
 			continue
 		}
-		if r := election.RecordFrom(w.After); r.IsReleased() {
+		if r := leaserecord.From(w.After); r.IsReleased() {
 			stopped = r.Stopped()
 		}
 	}
@@ -288,7 +289,7 @@ func TestTakeoverCountsFromTheLastHeartbeat(t *testing.T) {
 		then := time.Now()
 		b.client.Block()
 		pass(time.Second)
-		last := election.RecordFrom(s.store.Get(election.MemberLease("flotilla", "b"))).RenewTime
+		last := leaserecord.From(s.store.Get(leaserecord.MemberLease("flotilla", "b"))).RenewTime
 		last = last.Add(oneWay + lag) // when a saw it
 		pass(time.Minute)
 		for _, said := range log.expect(t, then, held, HowTakeover, ReasonExpired) {
@@ -354,7 +355,7 @@ func TestTermOfSuccessors(t *testing.T) {
 	born := time.Unix(1000, 0)
 	at := func(seconds int) time.Time { return born.Add(time.Duration(seconds) * time.Second) }
 	predecessor := func(holder string, seen int) election.Observation {
-		return election.Observation{Record: election.Record{Name: holder, Holder: holder}, Exists: true, Seen: at(seen)}
+		return election.Observation{Record: leaserecord.Record{Name: holder, Holder: holder}, Exists: true, Seen: at(seen)}
 	}
 	claim := func() *election.Claim { return election.EndlessClaim(t.Context(), "x", "self_1") }
 	acquired := func() *termRecord {

@@ -9,7 +9,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -174,7 +174,7 @@ func TestUnheldByOthers(t *testing.T) {
 
 // forgetWrites removes the record of the last writes from the Lease of a shard.
 func (s *testFleet) forgetWrites(id shard.ID) {
-	s.store.Tamper(leaseapi.ShardLease("flotilla", id), func(l *coordinationv1.Lease) { delete(l.Annotations, election.WritesAnnotation) })
+	s.store.Tamper(leaseapi.ShardLease("flotilla", id), func(l *coordinationv1.Lease) { delete(l.Annotations, leaserecord.WritesAnnotation) })
 }
 
 // failing is work whose first attempt writes and fails.
@@ -219,7 +219,7 @@ func TestFailedWorkIsNotForgotten(t *testing.T) {
 		a.stop()
 		<-a.ended
 		for _, proc := range s.plan.Shards() {
-			_, left := s.store.Get(leaseapi.ShardLease("flotilla", proc.ID)).Annotations[election.WritesAnnotation]
+			_, left := s.store.Get(leaseapi.ShardLease("flotilla", proc.ID)).Annotations[leaserecord.WritesAnnotation]
 			if left == (proc.ID == id) {
 				t.Errorf("%s: the Lease records last writes: %t", proc.ID, left)
 			}

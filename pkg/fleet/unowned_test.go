@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -69,7 +69,7 @@ func TestUnownedCountsFromTheClosedFence(t *testing.T) {
 					}
 				}
 				pass(time.Until(draining.Add(linger)))
-				if stopped := election.RecordFrom(s.store.Get(lease)).Stopped(); stopped > 7*time.Second || stopped < 5*time.Second {
+				if stopped := leaserecord.From(s.store.Get(lease)).Stopped(); stopped > 7*time.Second || stopped < 5*time.Second {
 					t.Errorf("the Lease says that nobody could write for %v, want 5 s to 7 s, as at the last renewal", stopped)
 				}
 				a.free()

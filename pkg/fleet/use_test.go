@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -21,7 +23,7 @@ func TestMemberSaysWhatItUses(t *testing.T) {
 			}
 		})
 		said := func() string {
-			a := s.store.Get(election.MemberLease("flotilla", "a")).Annotations
+			a := s.store.Get(leaserecord.MemberLease("flotilla", "a")).Annotations
 			return a[leaseapi.UseAnnotation] + a[leaseapi.HealthAnnotation]
 		}
 		pass(time.Minute)
@@ -45,7 +47,7 @@ func TestMemberSaysWhatItUses(t *testing.T) {
 func TestUseMovesNoShard(t *testing.T) {
 	said := func(use, state string) election.Observation {
 		o := election.Observation{Exists: true}
-		o.Annotations = map[string]string{leaseapi.UseAnnotation: use, leaseapi.HealthAnnotation: use, election.StateAnnotation: state}
+		o.Annotations = map[string]string{leaseapi.UseAnnotation: use, leaseapi.HealthAnnotation: use, membership.StateAnnotation: state}
 		return o
 	}
 	for _, tc := range []struct {

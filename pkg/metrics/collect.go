@@ -3,7 +3,8 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/informer"
@@ -62,7 +63,7 @@ func (s samples) send(f *family, kind prometheus.ValueType, value float64, label
 }
 
 func collectShards(out samples, member *fleet.Member) {
-	name := election.MemberOf(member.Incarnation())
+	name := leaserecord.MemberOf(member.Incarnation())
 	for _, s := range member.Shards() {
 		out.gauge(shardOwned, toFloat(s.Owned), s.ID.Ring, s.ID.Name)
 		out.gauge(shardDesired, toFloat(s.Owner == name), s.ID.Ring, s.ID.Name)
@@ -104,14 +105,14 @@ func collectFleet(out samples, source *Source) {
 	out.gauge(stopped, toFloat(member.Stopped() != nil))
 	inForce, _ := member.Plan()
 	runs := inForce.Canary != nil && !inForce.Canary.Aborted
-	itself, _ := member.Roster().Get(election.MemberOf(member.Incarnation()))
+	itself, _ := member.Roster().Get(leaserecord.MemberOf(member.Incarnation()))
 	out.gauge(canaryRuns, toFloat(runs))
 	out.gauge(canaryTried, toFloat(runs && leaseapi.VersionOf(itself) == inForce.Canary.Version))
 	out.gauge(foreign, float64(len(member.Assignment().Foreign())))
 	out.gauge(fencePolicy, toFloat(source.Enforced()))
 	count := map[string]int{
-		string(election.MemberJoining): 0, string(election.MemberActive): 0,
-		string(election.MemberLeaving): 0, stateDrained: 0,
+		string(membership.Joining): 0, string(membership.Active): 0,
+		string(membership.Leaving): 0, stateDrained: 0,
 	}
 	for _, other := range member.Roster().Members() {
 		if leaseapi.IsDrained(other) {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/flotilla-kube/flotilla/internal/status/page"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/history"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -64,7 +64,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	drain := fmt.Sprintf(`{"metadata":{"annotations":{%q:"for the picture"}}}`, leaseapi.DrainAnnotation)
-	if _, err := env.client.CoordinationV1().Leases(metav1.NamespaceSystem).Patch(t.Context(), election.MemberLease(fleetName, holder.Name()), types.MergePatchType, []byte(drain), metav1.PatchOptions{}); err != nil {
+	if _, err := env.client.CoordinationV1().Leases(metav1.NamespaceSystem).Patch(t.Context(), leaserecord.MemberLease(fleetName, holder.Name()), types.MergePatchType, []byte(drain), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	d := first.until(t, "every shard of the drained member asked for", allAsked(holder.Name()))
@@ -194,7 +194,7 @@ func requireLeases(t *testing.T, env *environment, d page.Document) {
 	want, got := map[string]row{}, map[string]row{}
 	for _, s := range plan.Shards() {
 		lease := leases[leaseapi.ShardLease(fleetName, s.ID)]
-		r := row{Holder: election.MemberOf(*lease.Spec.HolderIdentity), Term: *lease.Spec.LeaseTransitions, Next: election.MemberOf(lease.Annotations[election.NextHolderAnnotation])}
+		r := row{Holder: leaserecord.MemberOf(*lease.Spec.HolderIdentity), Term: *lease.Spec.LeaseTransitions, Next: leaserecord.MemberOf(lease.Annotations[leaserecord.NextHolderAnnotation])}
 		if s.Namespaced() {
 			r.Range = s.Range.String()
 		}
@@ -207,7 +207,7 @@ func requireLeases(t *testing.T, env *environment, d page.Document) {
 		t.Errorf("Leases (-), page (+):\n%s", diff)
 	}
 	for _, m := range d.Members {
-		if lease, ok := leases[election.MemberLease(fleetName, m.Name)]; !ok || *lease.Spec.HolderIdentity != m.Incarnation {
+		if lease, ok := leases[leaserecord.MemberLease(fleetName, m.Name)]; !ok || *lease.Spec.HolderIdentity != m.Incarnation {
 			t.Errorf("member %s is %s on the page, and not on its Lease", m.Name, m.Incarnation)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/calibrate"
@@ -135,7 +135,7 @@ func heldBy(leases []string, holds map[string]hold, members map[string]bool, sin
 		switch {
 		case !ok:
 			faults = append(faults, name+" has no Lease")
-		case !members[election.MemberOf(h.holder)]:
+		case !members[leaserecord.MemberOf(h.holder)]:
 			faults = append(faults, fmt.Sprintf("%s is held by %q", name, h.holder))
 		case h.renewed.Before(since):
 			faults = append(faults, fmt.Sprintf("%s has not been renewed by %s for %v", name, h.holder, time.Since(h.renewed).Round(time.Millisecond)))
@@ -185,7 +185,7 @@ func (env *environment) spreadOut() error {
 	}
 	counts := map[string]int{}
 	for _, h := range env.journal.snapshot() {
-		counts[election.MemberOf(h.holder)]++
+		counts[leaserecord.MemberOf(h.holder)]++
 	}
 	for _, m := range env.wanted() {
 		if counts[m.member] == 0 {

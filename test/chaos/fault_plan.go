@@ -10,7 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -120,7 +120,7 @@ func (f *shardsFault) Begin(ctx context.Context) (expectation, error) {
 
 // adopted returns an error unless the member says that it follows the plan.
 func (f *shardsFault) adopted(ctx context.Context) error {
-	name := election.MemberLease(fleetName, f.other.member)
+	name := leaserecord.MemberLease(fleetName, f.other.member)
 	lease, err := f.env.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func (f *memberFault) Begin(ctx context.Context) (expectation, error) {
 		return expectation{}, err
 	}
 	e := expectation{victims: []string{f.victim.name}, ends: true}
-	return e, f.env.tamper(ctx, election.MemberLease(fleetName, f.victim.member), forgeLease)
+	return e, f.env.tamper(ctx, leaserecord.MemberLease(fleetName, f.victim.member), forgeLease)
 }
 
 // End implements fault.

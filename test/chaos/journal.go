@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/audit"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/harness"
@@ -127,8 +127,8 @@ func (j *journal) addWrite(e *harness.Event) {
 		return
 	}
 	j.fleetWrites = append(j.fleetWrites, e.RequestReceivedTimestamp.Time)
-	j.count(election.MemberOf(by.Member), second)
-	j.builds[election.MemberOf(by.Member)], _, _ = strings.Cut(e.UserAgent, " ")
+	j.count(leaserecord.MemberOf(by.Member), second)
+	j.builds[leaserecord.MemberOf(by.Member)], _, _ = strings.Cut(e.UserAgent, " ")
 	if j.writes[by.Shard] == nil {
 		j.writes[by.Shard] = map[int64]int{}
 	}
@@ -149,7 +149,7 @@ func (j *journal) addLease(e *harness.Event) {
 		j.addLeaderLock(e)
 		return
 	}
-	if strings.HasPrefix(name, election.MemberLease(fleetName, "")) {
+	if strings.HasPrefix(name, leaserecord.MemberLease(fleetName, "")) {
 		j.addBeat(e)
 		return
 	}
@@ -200,7 +200,7 @@ func (j *journal) addBeat(e *harness.Event) {
 	if e.Verb == "delete" || e.Answer(&lease) != nil {
 		return
 	}
-	record := election.RecordFrom(&lease)
+	record := leaserecord.From(&lease)
 	if record.Holder != "" && !record.RenewTime.Equal(j.beats[record.Holder].stamp) {
 		j.beats[record.Holder] = beat{answered: e.StageTimestamp.Time, stamp: record.RenewTime}
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
@@ -188,9 +188,9 @@ func TestQuantile(t *testing.T) {
 func TestJournalFollowsHeartbeats(t *testing.T) {
 	j := newJournal(map[string]shard.ID{testLease: testShard}, "")
 	beat := func(after, stamp time.Duration, version int, holder string) {
-		j.add(line(t, after, "update", "leases", "kube-system", election.MemberLease(fleetName, "a"), "", "flotilla/v1", fmt.Sprintf(
+		j.add(line(t, after, "update", "leases", "kube-system", leaserecord.MemberLease(fleetName, "a"), "", "flotilla/v1", fmt.Sprintf(
 			`{"metadata":{"resourceVersion":"%d","name":%q},"spec":{"holderIdentity":%q,"renewTime":%q}}`,
-			version, election.MemberLease(fleetName, "a"), holder, epoch.Add(stamp).Format("2006-01-02T15:04:05.000000Z"))))
+			version, leaserecord.MemberLease(fleetName, "a"), holder, epoch.Add(stamp).Format("2006-01-02T15:04:05.000000Z"))))
 	}
 	renewed := func() time.Duration { return j.snapshot()[testLease].renewed.Sub(epoch) }
 	j.add(leaseLine(t, 0, 10, "a_1", 1))

@@ -12,7 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -132,7 +132,7 @@ func (d *drain) Command(ctx context.Context) ([]string, error) {
 
 // Begun implements operation.
 func (d *drain) Begun(lease *coordinationv1.Lease) bool {
-	return lease.Name == election.MemberLease(fleetName, d.member.member) && lease.Annotations[leaseapi.DrainAnnotation] != ""
+	return lease.Name == leaserecord.MemberLease(fleetName, d.member.member) && lease.Annotations[leaseapi.DrainAnnotation] != ""
 }
 
 // Done implements operation: others hold all shards, even if the member has restarted in the
@@ -153,7 +153,7 @@ func (d *drain) Undo(ctx context.Context) error {
 // undrain undrains all members.
 func (env *environment) undrain(ctx context.Context) error {
 	for _, name := range env.opts.members() {
-		err := env.tamper(ctx, election.MemberLease(fleetName, name), func(l *coordinationv1.Lease) *coordinationv1.Lease {
+		err := env.tamper(ctx, leaserecord.MemberLease(fleetName, name), func(l *coordinationv1.Lease) *coordinationv1.Lease {
 			delete(l.Annotations, leaseapi.DrainAnnotation)
 			return l
 		})

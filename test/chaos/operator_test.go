@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -68,7 +68,7 @@ func shardLease(name, holder string) *coordinationv1.Lease {
 // changed hands after that. Earlier changes and renewals do not count.
 func TestSignals(t *testing.T) {
 	mark := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Name: election.MemberLease(fleetName, "a"), Annotations: map[string]string{leaseapi.DrainAnnotation: "now"},
+		Name: leaserecord.MemberLease(fleetName, "a"), Annotations: map[string]string{leaseapi.DrainAnnotation: "now"},
 	}}
 	unmarked := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: mark.Name}}
 	leases := []*coordinationv1.Lease{
@@ -112,7 +112,7 @@ func TestAdopt(t *testing.T) {
 		t.Error("a Lease that was not retired is not reported")
 	}
 	member := coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: election.MemberLease(fleetName, "a")}, Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("a_1")},
+		ObjectMeta: metav1.ObjectMeta{Name: leaserecord.MemberLease(fleetName, "a")}, Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("a_1")},
 	}
 	for i := range all {
 		all[i].Spec.HolderIdentity = ptr.To("a_1")

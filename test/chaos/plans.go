@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -103,11 +103,11 @@ func (env *environment) followed(ctx context.Context) error {
 // The Lease of a shard that was given up keeps the name of a holder that died with it.
 func heldBeside(leases []coordinationv1.Lease, plan shard.Plan) error {
 	planned, live := shardLeases(plan), map[string]bool{}
-	var records []election.Record
+	var records []leaserecord.Record
 	for i := range leases {
-		record := election.RecordFrom(&leases[i])
+		record := leaserecord.From(&leases[i])
 		records = append(records, record)
-		if strings.HasPrefix(record.Name, election.MemberLease(fleetName, "")) && record.Holder != "" {
+		if strings.HasPrefix(record.Name, leaserecord.MemberLease(fleetName, "")) && record.Holder != "" {
 			live[record.Holder] = true
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/test/command"
 )
 
@@ -139,7 +139,7 @@ func (r *round) bystanders(e expectation, began time.Time) error {
 		if e.tampered != nil && c.lease == e.tampered.lease {
 			continue
 		}
-		if c.lost && !hit(election.MemberOf(c.from)) && r.env.opts.target == fleetTarget {
+		if c.lost && !hit(leaserecord.MemberOf(c.from)) && r.env.opts.target == fleetTarget {
 			errs = append(errs, fmt.Errorf("a member that was not a victim lost a claim: %v at %s", c, c.at.UTC().Format(time.RFC3339Nano)))
 		}
 	}

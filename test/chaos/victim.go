@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -63,7 +63,7 @@ func (env *environment) namespacesOf(m *manager) []string {
 	}
 	holds := env.journal.snapshot()
 	return slices.DeleteFunc(slices.Clone(env.namespaces), func(namespace string) bool {
-		return election.MemberOf(holds[leaseapi.ShardLease(fleetName, env.homes[namespace])].holder) != m.member
+		return leaserecord.MemberOf(holds[leaseapi.ShardLease(fleetName, env.homes[namespace])].holder) != m.member
 	})
 }
 
@@ -74,7 +74,7 @@ func (env *environment) holdsOf(m *manager) string {
 	}
 	n := 0
 	for _, h := range env.journal.snapshot() {
-		if election.MemberOf(h.holder) == m.member {
+		if leaserecord.MemberOf(h.holder) == m.member {
 			n++
 		}
 	}

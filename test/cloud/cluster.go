@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 	"github.com/flotilla-kube/flotilla/test/cloud/provider"
@@ -221,7 +221,7 @@ func (w *Cluster) Settled(members int) harness.Condition {
 		}
 		held := map[string]int{}
 		for _, l := range leases.Items {
-			held[election.RecordFrom(&l).Holder]++
+			held[leaserecord.From(&l).Holder]++
 		}
 		counts := slices.Sorted(maps.Values(held))
 		if len(held) != members || counts[len(counts)-1]-counts[0] > 1 {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
@@ -200,7 +200,7 @@ func (d *demo) leave() error {
 	}
 	held := map[string]int{}
 	for _, lease := range list.Items {
-		if holder := election.RecordFrom(&lease).Holder; holder != "" && holder != d.killed.incarnation {
+		if holder := leaserecord.From(&lease).Holder; holder != "" && holder != d.killed.incarnation {
 			held[holder]++
 		}
 	}

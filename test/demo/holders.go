@@ -9,7 +9,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -22,13 +23,13 @@ type hold struct {
 	term   int32
 }
 
-func (h hold) member() string { return election.MemberOf(h.holder) }
+func (h hold) member() string { return leaserecord.MemberOf(h.holder) }
 
 // holds returns the state of the Lease of every shard of the plan, in its order.
 func holds(plan shard.Plan, leases []*coordinationv1.Lease) []hold {
-	byName := map[string]election.Record{}
+	byName := map[string]leaserecord.Record{}
 	for _, lease := range leases {
-		byName[lease.Name] = election.RecordFrom(lease)
+		byName[lease.Name] = leaserecord.From(lease)
 	}
 	var all []hold
 	for _, s := range plan.Shards() {
@@ -43,9 +44,9 @@ func holds(plan shard.Plan, leases []*coordinationv1.Lease) []hold {
 func memberStates(leases []*coordinationv1.Lease, dead string) map[string]string {
 	states := map[string]string{}
 	for _, lease := range leases {
-		name, ok := strings.CutPrefix(lease.Name, election.MemberLease(fleetName, ""))
-		if holder := election.RecordFrom(lease).Holder; ok && holder != "" && holder != dead {
-			states[name] = lease.Annotations[election.StateAnnotation]
+		name, ok := strings.CutPrefix(lease.Name, leaserecord.MemberLease(fleetName, ""))
+		if holder := leaserecord.From(lease).Holder; ok && holder != "" && holder != dead {
+			states[name] = lease.Annotations[membership.StateAnnotation]
 		}
 	}
 	return states
@@ -54,8 +55,8 @@ func memberStates(leases []*coordinationv1.Lease, dead string) map[string]string
 // incarnation returns the holder of the member's Lease.
 func incarnation(leases []*coordinationv1.Lease, member string) string {
 	for _, lease := range leases {
-		if lease.Name == election.MemberLease(fleetName, member) {
-			return election.RecordFrom(lease).Holder
+		if lease.Name == leaserecord.MemberLease(fleetName, member) {
+			return leaserecord.From(lease).Holder
 		}
 	}
 	return ""

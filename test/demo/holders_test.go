@@ -10,7 +10,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -126,8 +127,8 @@ func TestHolds(t *testing.T) {
 
 func TestMemberStates(t *testing.T) {
 	member := func(name, holder, state string) *coordinationv1.Lease {
-		l := lease(election.MemberLease(fleetName, name), holder, 1)
-		l.Annotations = map[string]string{election.StateAnnotation: state}
+		l := lease(leaserecord.MemberLease(fleetName, name), holder, 1)
+		l.Annotations = map[string]string{membership.StateAnnotation: state}
 		return l
 	}
 	leases := []*coordinationv1.Lease{

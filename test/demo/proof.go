@@ -10,7 +10,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -66,7 +66,7 @@ func served(terms []audit.TermWrites, killed loss) string {
 		switch {
 		case t.Member == killed.incarnation:
 			word = "before"
-		case election.MemberOf(t.Member) == election.MemberOf(killed.incarnation):
+		case leaserecord.MemberOf(t.Member) == leaserecord.MemberOf(killed.incarnation):
 			word = "after"
 		}
 		words = append(words, word)
@@ -124,7 +124,7 @@ func summary(report audit.Report, moved []string, killed loss) []string {
 func chain(terms []audit.TermWrites) string {
 	var parts []string
 	for _, t := range terms {
-		parts = append(parts, fmt.Sprintf("%s (term %d, %d writes)", election.MemberOf(t.Member), t.Term, t.Writes))
+		parts = append(parts, fmt.Sprintf("%s (term %d, %d writes)", leaserecord.MemberOf(t.Member), t.Term, t.Writes))
 	}
 	return strings.Join(parts, ", then ")
 }

@@ -26,7 +26,7 @@ var doors = []door{
 			"when it leaves",
 	},
 	{
-		pkg: "pkg/election", function: "NewMembership", only: []string{"pkg/fleet"},
+		pkg: "pkg/election/membership", function: "New", only: []string{"pkg/fleet"},
 		reason: "there is one loop that keeps a member's Lease: a second one would be another " +
 			"incarnation of the member",
 	},
@@ -100,6 +100,7 @@ func TestDoorRuleComplains(t *testing.T) {
 	const (
 		fleet, informer = `import "` + module + `pkg/fleet"`, `import "` + module + `pkg/informer"`
 		election        = `import "` + module + `pkg/election"`
+		membership      = `import "` + module + `pkg/election/membership"`
 	)
 	for _, tc := range []struct{ path, code, want string }{
 		{"internal/app/run.go", fleet + "; var _, _ = fleet.New(x)", "enters a fleet by"},
@@ -107,7 +108,7 @@ func TestDoorRuleComplains(t *testing.T) {
 		{"pkg/cloud/run.go", `import f "` + module + `pkg/fleet"; var _, _ = f.New(x)`, "enters a fleet by"},
 		{"cmd/other/main.go", `import . "` + module + `pkg/fleet"; var _, _ = New(x)`, "enters a fleet by"},
 		{"internal/app/run.go", election + "; var _, _ = election.NewClaimant(x)", "one loop that claims"},
-		{"pkg/flotilla/x.go", election + "; var _, _ = election.NewMembership(x)", "keeps a member's Lease"},
+		{"pkg/flotilla/x.go", membership + "; var _, _ = membership.New(x)", "keeps a member's Lease"},
 		{"pkg/manager/x.go", informer + "; var _, _ = informer.NewPool(x)", "read all streams again"},
 		{"pkg/flotilla/member.go", fleet + "; var _, _ = fleet.New(x)", ""},
 		{"pkg/controllers/process.go", informer + "; var _, _ = informer.NewPool(x)", ""},

@@ -85,6 +85,18 @@ var rules = []rule{
 		reason:  "a leader lock is one thing that is made of Leases: members and claims do without it",
 	},
 	{
+		in:      []string{"pkg/election"},
+		except:  []string{"pkg/election/membership"},
+		never:   []string{"pkg/election/membership"},
+		inTests: true,
+		reason:  "a claim asks a Heartbeat whether it holds: who is a member, and who judges whom, it need not know",
+	},
+	{
+		in:     []string{"pkg/election/leaserecord"},
+		only:   []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/utils"},
+		reason: "what a Lease says is read from it, and written on it, without a client or a clock",
+	},
+	{
 		in:     []string{"internal/apiresponse"},
 		only:   []string{"k8s.io/apimachinery", "google.golang.org/protobuf"},
 		reason: "what an answer says is read from its bytes, whoever has sent the request and whatever the kind is",
@@ -171,7 +183,7 @@ var rules = []rule{
 	},
 	{
 		in:     []string{""},
-		except: []string{"test"},
+		except: []string{"test", "pkg/election/leasetest"},
 		never:  []string{"test", "pkg/election/leasetest", "testing"},
 		reason: "what ships must not carry the code that tests it",
 	},
@@ -307,6 +319,9 @@ func TestImportRulesComplain(t *testing.T) {
 		{"pkg/election/fence/fence.go", module + "pkg/election", "knows a claim by"},
 		{"pkg/election/request/request.go", module + "pkg/election", "the loop knows"},
 		{"pkg/election/observer.go", module + "pkg/election/leaderlock", "do without it"},
+		{"pkg/election/claimant_test.go", module + "pkg/election/membership", "asks a Heartbeat"},
+		{"pkg/election/membership/roster.go", module + "pkg/election", ""},
+		{"pkg/election/leaserecord/record.go", module + "pkg/election", "without a client or a clock"},
 		{"pkg/election/leaderlock/loop.go", module + "pkg/election/request", ""},
 		{"pkg/fleet/assignment/versions.go", "k8s.io/klog/v2", "whoever looks on"},
 		{"pkg/fleet/history/history.go", module + "pkg/fleet", "whoever looks on"},

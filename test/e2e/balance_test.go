@@ -13,6 +13,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
@@ -101,11 +102,11 @@ func (f *fleetRun) weights(ctx context.Context) (loads map[string]int64, ratio f
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	records := map[string]election.Record{}
+	records := map[string]leaserecord.Record{}
 	var plan shard.Plan
 	for i := range leases.Items {
 		lease := &leases.Items[i]
-		records[lease.Name] = election.RecordFrom(lease)
+		records[lease.Name] = leaserecord.From(lease)
 		if lease.Name == leaseapi.PlanLease(harness.Fleet) {
 			if plan, err = leaseapi.PlanOn(lease); err != nil {
 				return nil, 0, 0, err
@@ -121,7 +122,7 @@ func (f *fleetRun) weights(ctx context.Context) (loads map[string]int64, ratio f
 		if record.Holder == "" || !weighed {
 			return nil, 0, 0, fmt.Errorf("%s is held by %q, weighed %t", s.ID, record.Holder, weighed)
 		}
-		loads[election.MemberOf(record.Holder)] += census.Total()
+		loads[leaserecord.MemberOf(record.Holder)] += census.Total()
 		total += census.Total()
 	}
 	for _, load := range loads {

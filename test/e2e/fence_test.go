@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 	"github.com/flotilla-kube/flotilla/test/harness"
@@ -50,15 +50,15 @@ func TestFenceRefusesCredentials(t *testing.T) {
 	t.Logf("a write without the policy: %s", c.cost())
 
 	installFence(t, plane)
-	holder := election.NewIncarnation("one")
+	holder := leaserecord.NewIncarnation("one")
 	lease := c.memberLease("one", holder)
 	for n := range 9 {
-		c.memberLease(fmt.Sprintf("other-%d", n), election.NewIncarnation("other"))
+		c.memberLease(fmt.Sprintf("other-%d", n), leaserecord.NewIncarnation("other"))
 	}
 	// A policy that has not refused anything yet may not be in force.
 	probe := &credential{t: t, admin: admin, plane: plane}
 	probe.mint("replicaset-controller")
-	dead := probe.memberLease("probe", election.NewIncarnation("probe"))
+	dead := probe.memberLease("probe", leaserecord.NewIncarnation("probe"))
 	t.Logf("a write with the policy, 11 members, none of them fenced: %s", c.cost())
 	probe.mark(dead, *dead.Spec.HolderIdentity)
 	took := harness.Eventually(t, harness.Patience, "policy in force", func(context.Context) error { return probe.refused() })
@@ -95,7 +95,7 @@ func TestFenceRefusesCredentials(t *testing.T) {
 		// A new incarnation takes the Lease with new credentials. Its writes pass; those with the
 		// old ones do not.
 		old := *c
-		holder = election.NewIncarnation("one")
+		holder = leaserecord.NewIncarnation("one")
 		c.mint("deployment-controller")
 		lease = c.publish(marked, holder)
 		harness.Eventually(t, harness.Patience, "a new credential passes", func(context.Context) error { return c.write() })
@@ -168,9 +168,9 @@ func (c *credential) memberLease(member, holder string) *coordinationv1.Lease {
 func (c *credential) leaseIn(name, member, holder string) *coordinationv1.Lease {
 	c.t.Helper()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Name:        election.MemberLease(name, member),
+		Name:        leaserecord.MemberLease(name, member),
 		Labels:      map[string]string{leaseapi.FleetLabel: name, leaseapi.KindLabel: leaseapi.KindMember},
-		Annotations: map[string]string{election.CredentialsAnnotation: c.id},
+		Annotations: map[string]string{leaserecord.CredentialsAnnotation: c.id},
 	}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}
 	lease, err := c.admin.CoordinationV1().Leases(metav1.NamespaceSystem).Create(c.t.Context(), lease, metav1.CreateOptions{})
 	if err != nil {
@@ -182,7 +182,7 @@ func (c *credential) leaseIn(name, member, holder string) *coordinationv1.Lease 
 // mark fences the incarnation, as the member that takes over from it does.
 func (c *credential) mark(lease *coordinationv1.Lease, incarnation string) *coordinationv1.Lease {
 	c.t.Helper()
-	marked, needed := election.FenceIncarnation(lease, incarnation)
+	marked, needed := leaserecord.FenceIncarnation(lease, incarnation)
 	if !needed {
 		c.t.Fatalf("%s: nothing to fence on %s", incarnation, lease.Name)
 	}
@@ -194,7 +194,7 @@ func (c *credential) publish(lease *coordinationv1.Lease, holder string) *coordi
 	c.t.Helper()
 	lease = lease.DeepCopy()
 	lease.Spec.HolderIdentity = &holder
-	lease.Annotations[election.CredentialsAnnotation] = c.id
+	lease.Annotations[leaserecord.CredentialsAnnotation] = c.id
 	return c.update(lease)
 }
 
@@ -217,8 +217,8 @@ func (c *credential) manyDead(n int) {
 		}
 		other := *c
 		other.id = strings.Join(ids, ",")
-		holder := election.NewIncarnation(fmt.Sprintf("dead-%d", i))
-		other.mark(other.memberLease(election.MemberOf(holder), holder), holder)
+		holder := leaserecord.NewIncarnation(fmt.Sprintf("dead-%d", i))
+		other.mark(other.memberLease(leaserecord.MemberOf(holder), holder), holder)
 	}
 }
 

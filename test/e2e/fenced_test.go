@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
@@ -90,7 +90,7 @@ func (f *fleetRun) allHeld(ctx context.Context) error {
 // incarnation returns the holder of a member's Lease.
 func (f *fleetRun) incarnation(t *testing.T, member string) string {
 	t.Helper()
-	lease, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), election.MemberLease(harness.Fleet, member), metav1.GetOptions{})
+	lease, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), leaserecord.MemberLease(harness.Fleet, member), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,10 +101,10 @@ func (f *fleetRun) incarnation(t *testing.T, member string) string {
 // audit log then explains more.
 func (f *fleetRun) awaitMark(t *testing.T, incarnation string) {
 	t.Helper()
-	name := election.MemberLease(harness.Fleet, election.MemberOf(incarnation))
+	name := leaserecord.MemberLease(harness.Fleet, leaserecord.MemberOf(incarnation))
 	_, err := harness.Await(t.Context(), harness.Patience, incarnation+" is fenced", func(ctx context.Context) error {
 		lease, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
-		if err == nil && !election.RecordFrom(lease).Fenced(incarnation) {
+		if err == nil && !leaserecord.From(lease).Fenced(incarnation) {
 			err = fmt.Errorf("%s has no mark", name)
 		}
 		return err
@@ -121,7 +121,7 @@ func (f *fleetRun) awaitFence(t *testing.T) {
 	t.Helper()
 	probe := &credential{t: t, admin: f.client, plane: f.plane}
 	probe.mint("replicaset-controller")
-	holder := election.NewIncarnation("probe")
+	holder := leaserecord.NewIncarnation("probe")
 	probe.mark(probe.leaseIn("another-fleet", "probe", holder), holder)
 	harness.Eventually(t, harness.Patience, "a credential that was fenced later is refused", func(context.Context) error { return probe.refused() })
 }

@@ -13,7 +13,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/audit"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
@@ -48,7 +48,7 @@ func (l *fenceLog) add(e *harness.Event) error {
 	if e.Stage != auditv1.StageResponseComplete || e.ObjectRef == nil || e.ResponseStatus == nil {
 		return nil
 	}
-	if e.ObjectRef.Resource == "leases" && e.ResponseStatus.Code < http.StatusBadRequest && strings.HasPrefix(e.ObjectRef.Name, election.MemberLease(harness.Fleet, "")) {
+	if e.ObjectRef.Resource == "leases" && e.ResponseStatus.Code < http.StatusBadRequest && strings.HasPrefix(e.ObjectRef.Name, leaserecord.MemberLease(harness.Fleet, "")) {
 		return l.addLease(e)
 	}
 	id, fenced, err := audit.ParseAgent(e.UserAgent)
@@ -67,8 +67,8 @@ func (l *fenceLog) addLease(e *harness.Event) error {
 	if err := e.Answer(&lease); err != nil {
 		return err
 	}
-	record := election.RecordFrom(&lease)
-	for id := range strings.SplitSeq(record.Annotations[election.CredentialsAnnotation], ",") {
+	record := leaserecord.From(&lease)
+	for id := range strings.SplitSeq(record.Annotations[leaserecord.CredentialsAnnotation], ",") {
 		// The log stamps an answer after it was sent, when the member may already use the
 		// credential. So the request's arrival counts.
 		if key := [2]string{record.Holder, id}; l.published[key].IsZero() {
@@ -96,7 +96,7 @@ func judgeFence(t *testing.T, log *fenceLog, dead string, acts time.Time) {
 	denied, accepted, refused, members := 0, 0, map[string]int{}, map[string]int{}
 	var before time.Time
 	for _, e := range log.writes {
-		members[election.MemberOf(e.claim.Member)]++
+		members[leaserecord.MemberOf(e.claim.Member)]++
 		id := strings.Join(e.User.Extra["authentication.kubernetes.io/credential-id"], " ")
 		published, known := log.published[[2]string{e.claim.Member, id}]
 		if strings.HasPrefix(id, "JTI=") && (!known || e.RequestReceivedTimestamp.Time.Before(published)) {

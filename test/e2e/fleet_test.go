@@ -24,7 +24,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/calibrate"
@@ -243,7 +243,7 @@ func (f *fleetRun) readHolders(ctx context.Context) (map[string]string, error) {
 	}
 	held := map[string]string{}
 	for _, lease := range leases.Items {
-		held[lease.Name] = election.MemberOf(ptr.Deref(lease.Spec.HolderIdentity, ""))
+		held[lease.Name] = leaserecord.MemberOf(ptr.Deref(lease.Spec.HolderIdentity, ""))
 	}
 	holders := map[string]string{}
 	for _, s := range f.plan.Shards() {

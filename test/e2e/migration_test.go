@@ -23,7 +23,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 	"github.com/flotilla-kube/flotilla/test/harness"
@@ -113,7 +113,7 @@ func (m *migration) fleetWaits(t *testing.T) {
 // joined returns nil once the member has its own Lease. It may see the holder of the leader lock
 // before that.
 func (m *migration) joined(ctx context.Context, member string) error {
-	name := election.MemberLease(harness.Fleet, member)
+	name := leaserecord.MemberLease(harness.Fleet, member)
 	lease, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func (m *migration) stopFleet(t *testing.T) {
 func (m *migration) killFleet(t *testing.T) {
 	t.Helper()
 	for _, member := range m.members {
-		lease, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), election.MemberLease(harness.Fleet, member.Name()), metav1.GetOptions{})
+		lease, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), leaserecord.MemberLease(harness.Fleet, member.Name()), metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

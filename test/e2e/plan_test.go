@@ -20,7 +20,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -128,14 +128,14 @@ func (f *fleetRun) checkFollowed(ctx context.Context) error {
 	}
 	live := map[string]bool{}
 	for i := range leases.Items {
-		if record := election.RecordFrom(&leases.Items[i]); strings.HasPrefix(record.Name, election.MemberLease(harness.Fleet, "")) {
+		if record := leaserecord.From(&leases.Items[i]); strings.HasPrefix(record.Name, leaserecord.MemberLease(harness.Fleet, "")) {
 			live[record.Holder] = true
 		}
 	}
 	// The Lease of a shard that is in no plan keeps the name of a member that died with it.
 	held := map[string]bool{}
 	for i := range leases.Items {
-		if record := election.RecordFrom(&leases.Items[i]); record.Labels[leaseapi.ShardLabel] != "" {
+		if record := leaserecord.From(&leases.Items[i]); record.Labels[leaseapi.ShardLabel] != "" {
 			held[record.Name] = live[record.Holder]
 		}
 	}
@@ -288,7 +288,7 @@ func (f *fleetRun) killAfter(t *testing.T, name string, events int) func() {
 			if !ok {
 				t.Fatalf("watching Leases: %v", event.Object)
 			}
-			record := election.RecordFrom(lease)
+			record := leaserecord.From(lease)
 			says := record.Holder + record.Annotations[leaseapi.ReadyAnnotation] + record.Annotations[leaseapi.DocumentAnnotation]
 			before, known := said[lease.Name]
 			said[lease.Name] = says
@@ -323,7 +323,7 @@ func (f *fleetRun) requireCollected(t *testing.T) {
 	t.Helper()
 	leases := f.client.CoordinationV1().Leases(metav1.NamespaceSystem)
 	old := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "flotilla-namespaces-old"}}
-	if _, err := leases.Create(t.Context(), election.Retired(old, "1", true), metav1.CreateOptions{}); err != nil {
+	if _, err := leases.Create(t.Context(), leaserecord.Retired(old, "1", true), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, harness.Patience, "a retired Lease is collected", func(ctx context.Context) error {

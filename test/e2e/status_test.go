@@ -25,7 +25,7 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/cli"
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
@@ -244,7 +244,7 @@ func (s *statusRun) forge(t *testing.T, of, by string) *coordinationv1.Lease {
 			leaseapi.RunningAnnotation: "1", leaseapi.GenerationAnnotation: "1",
 		}},
 		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: get(election.MemberLease(s.fleet, by)).Spec.HolderIdentity, LeaseDurationSeconds: ptr.To[int32](600), LeaseTransitions: ptr.To[int32](1),
+			HolderIdentity: get(leaserecord.MemberLease(s.fleet, by)).Spec.HolderIdentity, LeaseDurationSeconds: ptr.To[int32](600), LeaseTransitions: ptr.To[int32](1),
 			AcquireTime: ptr.To(metav1.NowMicro()), RenewTime: ptr.To(metav1.NowMicro()),
 		},
 	}

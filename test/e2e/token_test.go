@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
@@ -193,7 +194,7 @@ type beat struct {
 // lease returns the state of the member's Lease.
 func (r *rotation) lease(t *testing.T) beat {
 	t.Helper()
-	name := election.MemberLease(harness.Fleet, "rotating")
+	name := leaserecord.MemberLease(harness.Fleet, "rotating")
 	leases := r.client.CoordinationV1().Leases(metav1.NamespaceSystem)
 	lease, err := leases.Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {

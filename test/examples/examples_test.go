@@ -29,7 +29,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/audit"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 	"github.com/flotilla-kube/flotilla/test/harness"
@@ -222,7 +222,7 @@ func (e example) requireShards(t *testing.T, client kubernetes.Interface, member
 		}
 		for _, name := range members {
 			if !slices.ContainsFunc(leases.Items, func(l coordinationv1.Lease) bool {
-				return election.MemberOf(ptr.Deref(l.Spec.HolderIdentity, "")) == name
+				return leaserecord.MemberOf(ptr.Deref(l.Spec.HolderIdentity, "")) == name
 			}) {
 				return fmt.Errorf("%s holds none of %d", name, len(leases.Items))
 			}

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/test/docs/markdown"
 	"github.com/flotilla-kube/flotilla/test/harness"
@@ -190,7 +190,7 @@ func (c *cluster) leases(ctx context.Context, want func(labels map[string]string
 	for _, l := range list.Items {
 		if want(l.Labels) {
 			holder := ptr.Deref(l.Spec.HolderIdentity, "")
-			found[l.Name] = lease{holder: holder, member: election.MemberOf(holder), acquired: ptr.Deref(l.Spec.AcquireTime, metav1.MicroTime{}).Time}
+			found[l.Name] = lease{holder: holder, member: leaserecord.MemberOf(holder), acquired: ptr.Deref(l.Spec.AcquireTime, metav1.MicroTime{}).Time}
 		}
 	}
 	if len(found) == 0 {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
@@ -72,7 +73,7 @@ func (sim *simulation) observeClaimLocked(p *process, e fleet.Event) {
 		if len(p.rings) > 0 {
 			sim.countLocked(ringClaims)
 		}
-		said, touched := sim.touched[election.MemberLease(fleetName, p.seat.name)]
+		said, touched := sim.touched[leaserecord.MemberLease(fleetName, p.seat.name)]
 		if len(p.rings) > 0 && !slices.Contains(p.rings, e.ID.Ring) && !(touched && time.Since(said) < excuse) {
 			sim.failLockedf(ringServed, "%s claims %s, but serves the rings %v", p.name(), e.ID, p.rings)
 		}
@@ -192,7 +193,7 @@ func (sim *simulation) judgeUpdate(p *process, lease *coordinationv1.Lease) {
 func (sim *simulation) judgeTermsLocked(history []leasetest.Write) {
 	highest := map[string]int32{}
 	for _, write := range history {
-		before, after := election.RecordFrom(write.Before), election.RecordFrom(write.After)
+		before, after := leaserecord.From(write.Before), leaserecord.From(write.After)
 		name := after.Name
 		switch {
 		case write.After == nil:

@@ -12,8 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -81,11 +82,11 @@ func (a *admission) refuses(credential string) bool {
 	defer a.mu.Unlock()
 	for _, lease := range a.leases {
 		_, ofFleet := lease.Labels[leaseapi.FleetLabel]
-		_, marked := lease.Labels[election.MarkedLabel]
+		_, marked := lease.Labels[leaserecord.MarkedLabel]
 		if !ofFleet || !marked || lease.Labels[leaseapi.KindLabel] != leaseapi.KindMember {
 			continue
 		}
-		if slices.Contains(strings.Split(lease.Annotations[election.FencedCredentialsAnnotation], ","), credential) {
+		if slices.Contains(strings.Split(lease.Annotations[leaserecord.FencedCredentialsAnnotation], ","), credential) {
 			return true
 		}
 	}
@@ -109,7 +110,7 @@ func (p *process) mint(ctx context.Context) error {
 	if p.credential.published {
 		return nil
 	}
-	err := p.PublishCredential(ctx, election.Credential{ID: p.id(), Lifetime: time.Hour})
+	err := p.PublishCredential(ctx, membership.Credential{ID: p.id(), Lifetime: time.Hour})
 	p.credential.published = err == nil
 	return err
 }

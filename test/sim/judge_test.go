@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -116,7 +117,7 @@ func (sim *simulation) observe(p *process, e fleet.Event) {
 	}
 	if e.ID != (shard.ID{}) {
 		sim.observeClaimLocked(p, e)
-	} else if e.Name == election.MemberLease(fleetName, p.seat.name) && (e.Type == election.EventRenewed || e.Type == election.EventAcquired) {
+	} else if e.Name == leaserecord.MemberLease(fleetName, p.seat.name) && (e.Type == election.EventRenewed || e.Type == election.EventAcquired) {
 		p.beat = p.clock.Now().Add(-e.Duration)
 	}
 }
@@ -221,7 +222,7 @@ func (sim *simulation) leases() []string {
 	sim.mu.Unlock()
 	names[leaseapi.PlanLease(fleetName)] = true
 	for _, s := range sim.seats {
-		names[election.MemberLease(fleetName, s.name)] = true
+		names[leaserecord.MemberLease(fleetName, s.name)] = true
 	}
 	return slices.Sorted(maps.Keys(names))
 }

@@ -7,7 +7,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -34,7 +34,7 @@ func (sim *simulation) replan() {
 	}
 	name := namespaced[sim.random.IntN(len(namespaced))]
 	edited := assignment.KeepHomes(current, name, func(id shard.ID) string {
-		return election.MemberOf(election.RecordFrom(sim.store.Get(sim.leaseOf(id))).Holder)
+		return leaserecord.MemberOf(leaserecord.From(sim.store.Get(sim.leaseOf(id))).Holder)
 	})
 	i := slices.IndexFunc(edited.Rings, func(r shard.Ring) bool { return r.Name == name })
 	ring := &edited.Rings[i]
@@ -166,7 +166,7 @@ func (sim *simulation) isBad(lease *coordinationv1.Lease) bool {
 
 // drain drains a member as an operator would, or undrains it.
 func (sim *simulation) drain(s *seat) {
-	sim.store.Tamper(election.MemberLease(fleetName, s.name), func(l *coordinationv1.Lease) {
+	sim.store.Tamper(leaserecord.MemberLease(fleetName, s.name), func(l *coordinationv1.Lease) {
 		if l.Annotations[leaseapi.DrainAnnotation] != "" {
 			sim.notef("%s is undrained", s.name)
 			delete(l.Annotations, leaseapi.DrainAnnotation)
@@ -183,7 +183,7 @@ func (sim *simulation) drain(s *seat) {
 
 // isDrained reports whether an operator has drained the member.
 func (sim *simulation) isDrained(member string) bool {
-	lease := sim.store.Get(election.MemberLease(fleetName, member))
+	lease := sim.store.Get(leaserecord.MemberLease(fleetName, member))
 	return lease != nil && lease.Annotations[leaseapi.DrainAnnotation] != ""
 }
 

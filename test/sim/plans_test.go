@@ -11,8 +11,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -66,11 +67,11 @@ func (sim *simulation) judgePlansLocked(history []leasetest.Write) {
 func changesMembers(write leasetest.Write) bool {
 	if write.Before == nil || write.After == nil {
 		either := cmp.Or(write.Before, write.After)
-		return strings.HasPrefix(either.Name, election.MemberLease(fleetName, ""))
+		return strings.HasPrefix(either.Name, leaserecord.MemberLease(fleetName, ""))
 	}
-	return strings.HasPrefix(write.After.Name, election.MemberLease(fleetName, "")) &&
+	return strings.HasPrefix(write.After.Name, leaserecord.MemberLease(fleetName, "")) &&
 		(ptr.Deref(write.Before.Spec.HolderIdentity, "") != ptr.Deref(write.After.Spec.HolderIdentity, "") ||
-			write.Before.Annotations[election.StateAnnotation] != write.After.Annotations[election.StateAnnotation] ||
+			write.Before.Annotations[membership.StateAnnotation] != write.After.Annotations[membership.StateAnnotation] ||
 			write.Before.Annotations[leaseapi.DrainAnnotation] != write.After.Annotations[leaseapi.DrainAnnotation])
 }
 

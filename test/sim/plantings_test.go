@@ -61,7 +61,7 @@ type seen struct {
 }
 
 var seenByTests = []seen{
-	{"release_before_stop", "pkg/election", "TestOneHolderUnderRandomFaults", `released at .* while its work ran`},
+	{"release_before_stop", "pkg/election/membership", "TestOneHolderUnderRandomFaults", `released at .* while its work ran`},
 	{"lost_lease_ignored", "pkg/election", "TestRenewDeadlineEndsClaim", `\d a stuck 8 \(renew-deadline\) since 5s`},
 	{"fence_off", "pkg/election/fence", "TestFenceRefusesAfterClaim|TestFenceWithoutElection", `PUT was sent`},
 	{"aptness_ignored", "pkg/fleet", "TestWhoGetsWhat", `ring cluster has the members \[a b c\], want \[b\]`},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -103,7 +104,7 @@ func (sim *simulation) longestDuration() time.Duration {
 		names = append(names, stockLease)
 	}
 	for _, name := range names {
-		longest = max(longest, election.RecordFrom(sim.store.Get(name)).Duration)
+		longest = max(longest, leaserecord.From(sim.store.Get(name)).Duration)
 	}
 	return longest
 }

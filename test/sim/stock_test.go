@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
@@ -61,7 +61,7 @@ func (c *stock) start() {
 	sim.notef("%s starts", c.name)
 	var ctx context.Context
 	ctx, c.cancel = context.WithCancel(sim.t.Context())
-	ended, identity := c.ended, election.NewIncarnation(c.name)
+	ended, identity := c.ended, leaserecord.NewIncarnation(c.name)
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
@@ -118,7 +118,7 @@ func (c *stock) yield() {
 		return
 	}
 	sim.store.Tamper(stockLease, func(l *coordinationv1.Lease) {
-		if election.MemberOf(ptr.Deref(l.Spec.HolderIdentity, "")) == c.name {
+		if leaserecord.MemberOf(ptr.Deref(l.Spec.HolderIdentity, "")) == c.name {
 			l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = ptr.To(""), ptr.To[int32](1)
 		}
 	})

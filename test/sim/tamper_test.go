@@ -6,7 +6,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -34,7 +35,7 @@ func (sim *simulation) tamper() {
 		}
 	case 3:
 		what, disturbing = "forges the holder of", true
-		holder := election.NewIncarnation(sim.seats[sim.random.IntN(len(sim.seats))].name)
+		holder := leaserecord.NewIncarnation(sim.seats[sim.random.IntN(len(sim.seats))].name)
 		if sim.random.IntN(3) == 0 {
 			holder = "somebody"
 		}
@@ -57,7 +58,7 @@ func (sim *simulation) tamper() {
 		what = "writes garbage annotations on"
 		change = func(l *coordinationv1.Lease) {
 			l.Annotations = map[string]string{
-				election.NextHolderAnnotation: "\x00nobody", election.WritesAnnotation: `{"term":`, election.StateAnnotation: "?",
+				leaserecord.NextHolderAnnotation: "\x00nobody", leaserecord.WritesAnnotation: `{"term":`, membership.StateAnnotation: "?",
 				leaseapi.PlanAnnotation: "another", leaseapi.RangeAnnotation: "everything", leaseapi.ReadyAnnotation: "1",
 				leaseapi.DocumentAnnotation: "{}",
 			}

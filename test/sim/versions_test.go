@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
@@ -149,7 +149,7 @@ func (sim *simulation) turnCanary(plan *shard.Plan) {
 		plan.Canary = &aborted
 	default:
 		*plan = plan.Promoted(func(id shard.ID) string {
-			return election.MemberOf(election.RecordFrom(sim.store.Get(sim.leaseOf(id))).Holder)
+			return leaserecord.MemberOf(leaserecord.From(sim.store.Get(sim.leaseOf(id))).Holder)
 		})
 	}
 	sim.notef("the operator has the canary %v", plan.Canary)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
 // beginWork checks that work begins under a claim, that nobody else works on what the shard covers,
@@ -173,7 +174,7 @@ func (sim *simulation) spoiltLocked(p part, write written) bool {
 		at, touched := sim.touched[lease]
 		return touched && time.Since(at) < time.Minute
 	}
-	return of(election.MemberLease(fleetName, write.process.seat.name)) ||
+	return of(leaserecord.MemberLease(fleetName, write.process.seat.name)) ||
 		slices.ContainsFunc(sim.overlappingLocked(p), func(other part) bool { return of(sim.leaseOf(other.id)) })
 }
 

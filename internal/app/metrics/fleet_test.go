@@ -22,6 +22,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
@@ -249,7 +250,7 @@ func change(t *testing.T, store *leasetest.Store) shard.ID {
 		t.Fatal(err)
 	}
 	holder := func(id shard.ID) string {
-		return election.MemberOf(election.RecordFrom(store.Get(leaseapi.ShardLease("flotilla", id))).Holder)
+		return leaserecord.MemberOf(leaserecord.From(store.Get(leaseapi.ShardLease("flotilla", id))).Holder)
 	}
 	edited := assignment.KeepHomes(current, "namespaces", holder)
 	i := slices.IndexFunc(edited.Rings[0].Shards, func(s shard.Shard) bool { return holder(s.ID) == "a" })

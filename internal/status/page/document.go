@@ -8,6 +8,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/history"
@@ -181,7 +182,7 @@ func newDocument(c Config, leaderLocks []string, source Source, before *status.R
 	for _, m := range v.Members {
 		d.Members = append(d.Members, Member{
 			MemberView: m, Self: c.Member != "" && m.Name == c.Member && m.Incarnation == self.Incarnation,
-			HeartbeatSeconds: seconds(now.Sub(r.Lease(election.MemberLease(c.Fleet, m.Name)).Seen)),
+			HeartbeatSeconds: seconds(now.Sub(r.Lease(leaserecord.MemberLease(c.Fleet, m.Name)).Seen)),
 		})
 	}
 	wanted := source.Assignment()
@@ -225,7 +226,7 @@ func newRing(v status.RingView, wanted assignment.Assignment, inForce bool, wall
 		held := s.Holder != "" && !s.Silent
 		if held && one.Wanted != "" && one.Wanted != s.Holder {
 			one.MovingTo = one.Wanted
-			one.Asked = election.MemberOf(s.NextHolder) == one.MovingTo
+			one.Asked = leaserecord.MemberOf(s.NextHolder) == one.MovingTo
 		}
 		if held && s.Since != nil {
 			held := seconds(wall.Sub(*s.Since))

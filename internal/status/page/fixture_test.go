@@ -14,6 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/history"
@@ -97,12 +99,12 @@ func newFake(t testing.TB, ranges, members int) *fakeMember {
 	f.add(planLease, "flotilla-0", 1, nil)
 	for i := range members {
 		name := fmt.Sprintf("flotilla-%d", i)
-		f.add(named(election.MemberLease(testFleet, name), nil), name, 1, map[string]string{
-			election.StateAnnotation: "active", leaseapi.PlanAnnotation: f.plan.Digest(), leaseapi.GenerationAnnotation: "3",
+		f.add(named(leaserecord.MemberLease(testFleet, name), nil), name, 1, map[string]string{
+			membership.StateAnnotation: "active", leaseapi.PlanAnnotation: f.plan.Digest(), leaseapi.GenerationAnnotation: "3",
 			leaseapi.MemoryAnnotation: leaseapi.Memory{Live: int64(40+i) * 1e6, Beside: 10e6}.String(),
 		})
 	}
-	f.assignment, err = assignment.Of(f.plan, f.plan.Digest(), election.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), nil, assignment.Assignment{})
+	f.assignment, err = assignment.Of(f.plan, f.plan.Digest(), membership.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), nil, assignment.Assignment{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,10 +142,10 @@ func (f *fakeMember) reassign(t testing.TB) {
 	t.Helper()
 	holders := map[shard.ID]string{}
 	for _, s := range f.plan.Shards() {
-		holders[s.ID] = election.MemberOf(f.lease(leaseapi.ShardLease(testFleet, s.ID)).Holder)
+		holders[s.ID] = leaserecord.MemberOf(f.lease(leaseapi.ShardLease(testFleet, s.ID)).Holder)
 	}
 	var err error
-	f.assignment, err = assignment.Of(f.plan, f.plan.Digest(), election.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), holders, assignment.Assignment{})
+	f.assignment, err = assignment.Of(f.plan, f.plan.Digest(), membership.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), holders, assignment.Assignment{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +168,7 @@ func (f *fakeMember) add(lease *coordinationv1.Lease, holder string, term int32,
 		lease.Annotations[k] = v
 	}
 	f.leases = append(f.leases, election.Observation{
-		Record: election.RecordFrom(lease), Exists: true, Lease: lease, Seen: testNow.Add(-time.Second), HolderSeen: testNow.Add(-30 * time.Minute),
+		Record: leaserecord.From(lease), Exists: true, Lease: lease, Seen: testNow.Add(-time.Second), HolderSeen: testNow.Add(-30 * time.Minute),
 	})
 }
 
@@ -175,7 +177,7 @@ func (f *fakeMember) change(name string, change func(*coordinationv1.Lease)) {
 	o := f.lease(name)
 	lease := o.Lease.DeepCopy()
 	change(lease)
-	o.Record, o.Lease = election.RecordFrom(lease), lease
+	o.Record, o.Lease = leaserecord.From(lease), lease
 }
 
 // busyFake returns a fleet with a drained member whose shards are asked for, an unowned shard, a
@@ -187,7 +189,7 @@ func busyFake(t testing.TB) *fakeMember {
 	f.lease("flotilla-member-flotilla-3").Seen = testNow.Add(-time.Minute)
 	f.change("flotilla-member-flotilla-1", func(l *coordinationv1.Lease) { l.Annotations[leaseapi.RefusedAnnotation] = "4: no such controller" })
 	f.change("flotilla-namespaces-00", func(l *coordinationv1.Lease) {
-		l.Annotations[election.NextHolderAnnotation] = "flotilla-0_uid"
+		l.Annotations[leaserecord.NextHolderAnnotation] = "flotilla-0_uid"
 	})
 	f.change("flotilla-namespaces-03", func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("") })
 	f.change("flotilla-namespaces-04", func(l *coordinationv1.Lease) {

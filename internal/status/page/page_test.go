@@ -25,6 +25,8 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/history"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -111,7 +113,7 @@ func table(t *testing.T, page *html.Node, id string) [][]string {
 
 func TestPageShowsWhatIs(t *testing.T) {
 	f := busyFake(t)
-	f.change(election.MemberLease(testFleet, "flotilla-0"), func(l *coordinationv1.Lease) {
+	f.change(leaserecord.MemberLease(testFleet, "flotilla-0"), func(l *coordinationv1.Lease) {
 		l.Annotations[leaseapi.UseAnnotation], l.Annotations[leaseapi.CatalogueAnnotation] = "1312/4711", "v1.37.1 00 "
 	})
 	d := document(t, f)
@@ -173,7 +175,7 @@ func TestPageComparesVersions(t *testing.T) {
 		t.Error("a fleet of one version has a table of versions")
 	}
 	for i, version := range []string{"v1.37.1", "v1.38.0"} {
-		f.change(election.MemberLease(testFleet, fmt.Sprintf("flotilla-%d", i)), func(l *coordinationv1.Lease) {
+		f.change(leaserecord.MemberLease(testFleet, fmt.Sprintf("flotilla-%d", i)), func(l *coordinationv1.Lease) {
 			l.Annotations[leaseapi.CatalogueAnnotation], l.Annotations[leaseapi.UseAnnotation] = version+" 00 ", fmt.Sprintf("1/%d/20000/%d/500000/1000000", i, 500*i)
 			l.Annotations[leaseapi.HealthAnnotation] = fmt.Sprintf("100000/%d/10000/250000", 2500*i)
 		})
@@ -274,7 +276,7 @@ func TestHostileTexts(t *testing.T) {
 			}
 			f.change(f.leases[i].Name, func(l *coordinationv1.Lease) {
 				for _, key := range []string{
-					election.NextHolderAnnotation, election.StateAnnotation, leaseapi.RingsAnnotation, leaseapi.GenerationAnnotation, leaseapi.RefusedAnnotation, leaseapi.CensusAnnotation,
+					leaserecord.NextHolderAnnotation, membership.StateAnnotation, leaseapi.RingsAnnotation, leaseapi.GenerationAnnotation, leaseapi.RefusedAnnotation, leaseapi.CensusAnnotation,
 				} {
 					l.Annotations[key] = text
 				}
@@ -318,7 +320,7 @@ func TestHostileTexts(t *testing.T) {
 // names as hostile as a fake allows.
 func hostileLeases(text string) []election.Observation {
 	f := &fakeMember{}
-	f.add(named(election.MemberLease(testFleet, text), nil), text, 1, nil)
+	f.add(named(leaserecord.MemberLease(testFleet, text), nil), text, 1, nil)
 	f.add(named("flotilla-old-"+text, map[string]string{leaseapi.FleetLabel: testFleet, leaseapi.RingLabel: text, leaseapi.ShardLabel: text}), text, 1, map[string]string{leaseapi.RangeAnnotation: text})
 	f.add(named("leader-lock", nil), text, 1, nil)
 	return f.leases
@@ -471,10 +473,10 @@ func TestReadingsFollow(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake(t, 4, 3)
 			holder := f.lease("flotilla-namespaces-00").Holder
-			f.change("flotilla-member-"+election.MemberOf(holder), func(l *coordinationv1.Lease) { l.Annotations[leaseapi.DrainAnnotation] = "yes" })
+			f.change("flotilla-member-"+leaserecord.MemberOf(holder), func(l *coordinationv1.Lease) { l.Annotations[leaseapi.DrainAnnotation] = "yes" })
 			f.reassign(t)
 			f.change("flotilla-namespaces-00", func(l *coordinationv1.Lease) {
-				l.Annotations[election.NextHolderAnnotation] = f.assignment.Owner(shard.ID{Ring: "namespaces", Name: "00"}) + "_uid"
+				l.Annotations[leaserecord.NextHolderAnnotation] = f.assignment.Owner(shard.ID{Ring: "namespaces", Name: "00"}) + "_uid"
 			})
 			p := New(testConfig)
 			p.Show(f, nil)

@@ -7,9 +7,10 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/flotilla-kube/flotilla/internal/apiresponse"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/flotilla-kube/flotilla/internal/apiresponse"
 )
 
 // mostGone is how many deletions are kept for one resource. Earlier ones are older than the last

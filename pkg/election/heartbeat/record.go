@@ -2,6 +2,7 @@ package heartbeat
 
 import (
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -12,6 +13,15 @@ const Protocol = 2
 // Version is a Lease's resourceVersion, which the API server increases with every write to any
 // object. 0 is none.
 type Version uint64
+
+// ParseVersion returns a resourceVersion as a number; 0 if it is not one.
+func ParseVersion(resourceVersion string) Version {
+	v, err := strconv.ParseUint(resourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return Version(v)
+}
 
 // MemberRecord is the content of a member's Lease.
 type MemberRecord struct {

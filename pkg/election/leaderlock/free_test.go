@@ -4,8 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
 	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
 // TestFreeSince covers freeSince for a Lease that names the fleet, in term 5, from second 20 on.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
@@ -184,7 +185,7 @@ func (h *harness) put(holder string, term int32) {
 	h.store.Put(lease(holder, term))
 }
 
-func (h *harness) record() election.Record { return election.RecordFrom(h.store.Get(lockName)) }
+func (h *harness) record() leaserecord.Record { return leaserecord.From(h.store.Get(lockName)) }
 
 func (h *harness) expectRecord(holder string, term int32) {
 	h.t.Helper()

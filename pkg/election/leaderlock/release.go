@@ -8,7 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
 // Release reads the Lease and clears its holder if that is still Identity, so that a standby need
@@ -39,11 +39,11 @@ func (l *Lock) ReleaseAt(ctx context.Context, lease *coordinationv1.Lease) error
 	if err := l.stopped(); err != nil {
 		return err
 	}
-	record := election.RecordFrom(lease)
+	record := leaserecord.From(lease)
 	if record.Holder != l.cfg.Identity {
 		return nil
 	}
-	cleared := election.WithoutHolder(lease, nil, stampAfter(record.RenewTime, l.cfg.Clock.Now()))
+	cleared := leaserecord.WithoutHolder(lease, nil, stampAfter(record.RenewTime, l.cfg.Clock.Now()))
 	written, err := l.cfg.Client.Update(ctx, cleared, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) {
 		return fmt.Errorf("%w: %w", ErrBusy, err)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
@@ -22,7 +23,7 @@ func (s state) answered(
 		s.unrenewed = s.unrenewed && did == actRead // After a write that failed, first see whether another member has renewed.
 		return s
 	}
-	from, shown := a.Start, election.RecordFrom(a.Lease)
+	from, shown := a.Start, leaserecord.From(a.Lease)
 	if did == actRead {
 		from = s.shownAt // Zero is long ago and extends nothing.
 		if !renewed(self, s.shown, shown) {
@@ -62,7 +63,7 @@ func (s state) counted(self string, from time.Time, obs election.Observation, no
 
 // renewed reports whether the Lease was renewed for self between two requests, so that client-go's
 // elector sees a change too: it compares Leases with their times truncated to seconds.
-func renewed(self string, before, after election.Record) bool {
+func renewed(self string, before, after leaserecord.Record) bool {
 	return after.Holder == self &&
 		(before.Holder != self || before.Transitions != after.Transitions || before.RenewTime.Unix() != after.RenewTime.Unix())
 }

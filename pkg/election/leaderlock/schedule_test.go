@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
@@ -526,12 +527,12 @@ func (sc *lockSchedule) judgeWrites(ctx context.Context) {
 	defer events.Stop()
 	for event := range events.ResultChan() {
 		l, ok := event.Object.(*coordinationv1.Lease)
-		if !ok || election.RecordFrom(l).Holder == lockSelf || election.RecordFrom(l).Holder == "" {
+		if !ok || leaserecord.From(l).Holder == lockSelf || leaserecord.From(l).Holder == "" {
 			continue
 		}
 		sc.mu.Lock()
 		if valid := sc.valid(); len(valid) > 0 {
-			sc.failf("%s wrote its name while the leader locks of %v are valid", election.RecordFrom(l).Holder, valid)
+			sc.failf("%s wrote its name while the leader locks of %v are valid", leaserecord.From(l).Holder, valid)
 		}
 		sc.mu.Unlock()
 	}
@@ -548,7 +549,7 @@ func (sc *lockSchedule) judgeFinalState() {
 	}
 	valid := sc.valid()
 	if leaders == 0 && len(valid) != len(sc.members) || leaders > 1 || leaders == 1 && len(valid) > 0 {
-		sc.failf("%d leaders and valid leader locks of %v after the last fault, Lease of %q", leaders, valid, election.RecordFrom(sc.store.Get(lockName)).Holder)
+		sc.failf("%d leaders and valid leader locks of %v after the last fault, Lease of %q", leaders, valid, leaserecord.From(sc.store.Get(lockName)).Holder)
 	}
 }
 

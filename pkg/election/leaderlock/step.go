@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
 // action is what a leader lock's step asks for.
@@ -52,7 +53,7 @@ type term struct {
 	acquired    time.Time
 }
 
-func termOf(r election.Record) term {
+func termOf(r leaserecord.Record) term {
 	return term{r.Transitions, r.AcquireTime}
 }
 
@@ -70,7 +71,7 @@ type state struct {
 	lastRenew time.Time
 	// shown is what the last live request showed, and shownAt when that request started; zero if
 	// there was none.
-	shown   election.Record
+	shown   leaserecord.Record
 	shownAt time.Time
 	// stamp is the highest renewTime shown.
 	stamp time.Time

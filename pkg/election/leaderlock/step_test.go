@@ -6,11 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/election/request"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
 const lockName, lockSelf = "stock", "f_fleet"
@@ -25,11 +27,11 @@ func lockSeen(holder string, term int32, at int) election.Observation {
 	l := lease(holder, term)
 	l.Spec.AcquireTime = ptr.To(metav1.NewMicroTime(lockAcquired))
 	seen := lockEpoch.Add(time.Duration(at) * s)
-	return election.Observation{Record: election.RecordFrom(l), Exists: true, Seen: seen, HolderSeen: seen, HighTerm: term, Lease: l}
+	return election.Observation{Record: leaserecord.From(l), Exists: true, Seen: seen, HolderSeen: seen, HighTerm: term, Lease: l}
 }
 
 func lockAbsent(at int, high int32) election.Observation {
-	return election.Observation{Record: election.Record{Name: lockName}, Seen: lockEpoch.Add(time.Duration(at) * s), HighTerm: high}
+	return election.Observation{Record: leaserecord.Record{Name: lockName}, Seen: lockEpoch.Add(time.Duration(at) * s), HighTerm: high}
 }
 
 // TestLeaderLockStep covers the table in step's comment. Now is second 20. A held leader lock is in
@@ -46,7 +48,7 @@ func TestLeaderLockStep(t *testing.T) {
 	other := func(o election.Observation, change func(*coordinationv1.Lease)) election.Observation {
 		l := o.Lease.DeepCopy()
 		change(l)
-		o.Record, o.Lease = election.RecordFrom(l), l
+		o.Record, o.Lease = leaserecord.From(l), l
 		return o
 	}
 	for name, tc := range map[string]struct {
@@ -126,11 +128,11 @@ func TestLeaderLockAnswers(t *testing.T) {
 		l.Spec.AcquireTime, l.Spec.RenewTime = ptr.To(metav1.NewMicroTime(lockAcquired)), ptr.To(metav1.NewMicroTime(stamp))
 		return l
 	}
-	held := state{phase: phaseHeld, term: term{5, lockAcquired}, lastRenew: sec(15), shownAt: sec(18), shown: election.RecordFrom(written(lockSelf, 5, sec(17))), stale: true}
+	held := state{phase: phaseHeld, term: term{5, lockAcquired}, lastRenew: sec(15), shownAt: sec(18), shown: leaserecord.From(written(lockSelf, 5, sec(17))), stale: true}
 	idle := held
 	idle.phase, idle.lastRenew, idle.term = phaseIdle, time.Time{}, term{}
 	never := idle
-	never.shownAt, never.shown = time.Time{}, election.Record{}
+	never.shownAt, never.shown = time.Time{}, leaserecord.Record{}
 	self := lockSeen(lockSelf, 5, 20)
 	for name, tc := range map[string]struct {
 		state     state

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -49,15 +51,15 @@ type ofRing struct {
 // takes long with many members. Do not use an assignment as last twice concurrently. An error means
 // that the plan has more shards than can be placed.
 func Of(
-	plan shard.Plan, digest string, roster election.Roster, known []election.Member,
+	plan shard.Plan, digest string, roster membership.Roster, known []membership.Member,
 	holders map[shard.ID]string, last Assignment,
 ) (Assignment, error) {
 	a := Assignment{digest: digest, rings: map[string]ofRing{}, circles: last.circles}
 	if a.circles == nil {
 		a.circles = new(shard.Circles)
 	}
-	refuses := func(m election.Member) bool { return leaseapi.RefusesPlan(m, plan.Generation) }
-	var active []election.Member
+	refuses := func(m membership.Member) bool { return leaseapi.RefusesPlan(m, plan.Generation) }
+	var active []membership.Member
 	for _, m := range roster.Members() {
 		if refuses(m) {
 			a.foreign = append(a.foreign, m.Name)
@@ -123,7 +125,7 @@ func (a Assignment) settle(plan shard.Plan, holders map[shard.ID]string, failed 
 
 // newestOf returns those of the names that are among the members, the latest to join first. It goes
 // by the members' own stamps, so that all readers agree, whatever their clocks.
-func newestOf(members []election.Member, names []string) []string {
+func newestOf(members []membership.Member, names []string) []string {
 	came := map[string]time.Time{}
 	for _, m := range members {
 		came[m.Name] = m.Acquired
@@ -202,16 +204,16 @@ func Afresh(fleet string, plan shard.Plan, members []string) (Assignment, error)
 	var leases []election.Observation
 	for _, name := range members {
 		leases = append(leases, election.Observation{
-			Record: election.Record{
-				Name:        election.MemberLease(fleet, name),
+			Record: leaserecord.Record{
+				Name:        leaserecord.MemberLease(fleet, name),
 				Holder:      name + "_afresh",
-				Annotations: map[string]string{election.StateAnnotation: string(election.MemberActive)},
+				Annotations: map[string]string{membership.StateAnnotation: string(membership.Active)},
 			},
 			Exists: true,
 			Seen:   at,
 		})
 	}
-	roster := election.RosterFrom(fleet, leases, time.Minute, at)
+	roster := membership.RosterFrom(fleet, leases, time.Minute, at)
 	return Of(plan, plan.Digest(), roster, nil, nil, Assignment{})
 }
 

@@ -4,14 +4,14 @@ import (
 	"slices"
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
 // triedOf returns those of the names whose members run the canary's version.
-func triedOf(members []election.Member, names []string, canary *shard.Canary) []string {
+func triedOf(members []membership.Member, names []string, canary *shard.Canary) []string {
 	if canary == nil {
 		return nil
 	}
@@ -30,7 +30,7 @@ type aptness struct {
 	by   map[string]bool
 }
 
-func (a aptness) apt(m election.Member) bool {
+func (a aptness) apt(m membership.Member) bool {
 	text := m.Annotations[leaseapi.CatalogueAnnotation]
 	apt, known := a.by[text]
 	if !known {
@@ -44,9 +44,9 @@ func (a aptness) apt(m election.Member) bool {
 // serversOf returns the names of the members that serve the ring, as [leaseapi.ServersOf] does, and
 // can run everything that they know of it; see [skew.Known.Apt]. If there are none, the others
 // serve it without what they cannot run: running the rest matters more.
-func serversOf(members []election.Member, ring shard.Ring) []string {
+func serversOf(members []membership.Member, ring shard.Ring) []string {
 	a := aptness{ring, map[string]bool{}}
-	apt := slices.DeleteFunc(slices.Clone(members), func(m election.Member) bool { return !a.apt(m) })
+	apt := slices.DeleteFunc(slices.Clone(members), func(m membership.Member) bool { return !a.apt(m) })
 	if names := leaseapi.ServersOf(apt, ring.Name); len(names) > 0 {
 		return names
 	}
@@ -55,7 +55,7 @@ func serversOf(members []election.Member, ring shard.Ring) []string {
 
 // lackingOf returns, for each group of the ring, the members whose build does not have all of its
 // controllers.
-func lackingOf(members []election.Member, ring shard.Ring) map[shard.ID][]string {
+func lackingOf(members []membership.Member, ring shard.Ring) map[shard.ID][]string {
 	if ring.Scope != shard.ScopeCluster {
 		return nil
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -199,7 +201,7 @@ func (p *pair) releaseUnseen() bool {
 
 // steps finds what the holder of a shard, and its next holder, publish.
 func (p *pair) steps() {
-	if asks, changed := p.changed(election.NextHolderAnnotation); changed && asks != "" {
+	if asks, changed := p.changed(leaserecord.NextHolderAnnotation); changed && asks != "" {
 		t := p.note(Asked)
 		t.From, t.To = holderName(p.after), nameOf(asks)
 	}
@@ -230,11 +232,11 @@ func (p *pair) member() {
 		t := p.note(kind)
 		t.Term, t.Stamp = p.after.Transitions, stamp
 	}
-	if state, changed := p.changed(election.StateAnnotation); held && (fresh || changed) {
-		switch election.MemberState(state) {
-		case election.MemberActive:
+	if state, changed := p.changed(membership.StateAnnotation); held && (fresh || changed) {
+		switch membership.State(state) {
+		case membership.Active:
 			p.note(Active)
-		case election.MemberLeaving:
+		case membership.Leaving:
 			p.note(Leaving)
 		}
 	}
@@ -293,7 +295,7 @@ func generationOn(o election.Observation) string {
 func holderName(o election.Observation) string { return nameOf(o.Holder) }
 
 func nameOf(incarnation string) string {
-	if name := election.MemberOf(incarnation); name != "" {
+	if name := leaserecord.MemberOf(incarnation); name != "" {
 		return bounded(name)
 	}
 	return bounded(incarnation)

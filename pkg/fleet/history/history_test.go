@@ -16,6 +16,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -45,7 +47,7 @@ func seen(name, holder string, term int32, ago time.Duration, says, labels said)
 		},
 	}
 	return election.Observation{
-		Record: election.RecordFrom(lease), Exists: true, Seen: start.Add(-ago), Lease: lease,
+		Record: leaserecord.From(lease), Exists: true, Seen: start.Add(-ago), Lease: lease,
 	}
 }
 
@@ -59,13 +61,13 @@ func seenShard(holder string, term int32, ago time.Duration, says said) election
 // start. ended lists ended incarnations on that member's Lease.
 func living(holder string, ago time.Duration, ended string, says said) election.Observation {
 	o := seenShard(holder, 3, time.Hour, says)
-	beat := seen(memberLease, holder, 1, ago, said{election.EndedAnnotation: ended}, nil)
+	beat := seen(memberLease, holder, 1, ago, said{leaserecord.EndedAnnotation: ended}, nil)
 	beat.Renewed, o.Heartbeat = beat.Seen, &beat
 	return o
 }
 
 func seenMember(holder, state string, says said) election.Observation {
-	all := said{election.StateAnnotation: state}
+	all := said{membership.StateAnnotation: state}
 	maps.Copy(all, says)
 	return seen(memberLease, holder, 1, 0, all, nil)
 }
@@ -75,7 +77,7 @@ func seenPlan(says said) election.Observation {
 }
 
 func absent(name string) election.Observation {
-	return election.Observation{Record: election.Record{Name: name}, Seen: start}
+	return election.Observation{Record: leaserecord.Record{Name: name}, Seen: start}
 }
 
 // plan returns the annotations of a plan's Lease.
@@ -131,13 +133,13 @@ func between(t *testing.T) map[string]struct {
 	before, after election.Observation
 	want          []string
 } {
-	asked := said{election.NextHolderAnnotation: "b_2"}
+	asked := said{leaserecord.NextHolderAnnotation: "b_2"}
 	unlabelled := func(holder string) election.Observation { return seen(shardLease, holder, 3, 0, nil, nil) }
 	planned := func(holder string, term int32) election.Observation {
 		return seen(planLease, holder, term, 0, plan(t, 1), nil)
 	}
 	drained := said{leaseapi.DrainAnnotation: "2027-01-02T03:00:00Z"}
-	struck := said{election.ProtocolAnnotation: "2", election.EndedAnnotation: "a_1"}
+	struck := said{leaserecord.ProtocolAnnotation: "2", leaserecord.EndedAnnotation: "a_1"}
 	both := func(a, b said) said {
 		a = maps.Clone(a)
 		maps.Copy(a, b)
@@ -152,7 +154,7 @@ func between(t *testing.T) map[string]struct {
 		"created":                 {absent(shardLease), seenShard("a_1", 1, 0, nil), []string{"acquired namespaces/00 >a term 1 when acquired"}},
 		"released":                {seenShard("a_1", 3, 0, asked), seenShard("", 3, 0, asked), []string{"released namespaces/00 a> term 3 when renewed"}},
 		"released late": {
-			seenShard("a_1", 3, 0, asked), seenShard("", 3, 0, both(asked, said{election.StoppedAnnotation: "3 36s"})),
+			seenShard("a_1", 3, 0, asked), seenShard("", 3, 0, both(asked, said{leaserecord.StoppedAnnotation: "3 36s"})),
 			[]string{"released namespaces/00 a> term 3 gap 36s when renewed"},
 		},
 		"acquired":       {seenShard("", 3, 0, asked), seenShard("b_2", 4, 0, nil), []string{"acquired namespaces/00 >b term 4 when acquired"}},
@@ -170,7 +172,7 @@ func between(t *testing.T) map[string]struct {
 			[]string{"taken-over namespaces/00 a>b term 4 gap 15s when acquired"},
 		},
 		"taken over from a member that could not write": {
-			seenShard("a_1", 3, 15*time.Second, said{election.StoppedAnnotation: "3 10s"}), seenShard("b_2", 4, 0, nil),
+			seenShard("a_1", 3, 15*time.Second, said{leaserecord.StoppedAnnotation: "3 10s"}), seenShard("b_2", 4, 0, nil),
 			[]string{"taken-over namespaces/00 a>b term 4 gap 25s when acquired"},
 		},
 		"taken over by a member that had asked": {
@@ -221,7 +223,7 @@ func between(t *testing.T) map[string]struct {
 		"leaving":        {seenMember("a_1", "active", nil), seenMember("a_1", "leaving", nil), []string{"leaving member a"}},
 		"nonsense":       {seenMember("a_1", "active", nil), seenMember("a_1", "dreaming", nil), nil},
 		"left":           {seenMember("a_1", "leaving", nil), seenMember("", "leaving", nil), []string{"left member a term 1 when renewed"}},
-		"found dead":     {seenMember("a_1", "active", said{election.ProtocolAnnotation: "2"}), seenMember("", "active", struck), []string{"silent member a term 1"}},
+		"found dead":     {seenMember("a_1", "active", said{leaserecord.ProtocolAnnotation: "2"}), seenMember("", "active", struck), []string{"silent member a term 1"}},
 		"another start":  {seenMember("a_1", "active", nil), seenMember("a_2", "joining", nil), []string{"joined member a term 1 when acquired"}},
 		"drained":        {seenMember("a_1", "active", nil), seenMember("a_1", "active", drained), []string{"drained member a at 2027-01-02T03:00:00Z"}},
 		"drained oddly":  {seenMember("a_1", "active", nil), seenMember("a_1", "active", said{leaseapi.DrainAnnotation: "x"}), []string{"drained member a"}},
@@ -261,7 +263,7 @@ func TestBetween(t *testing.T) {
 }
 
 func TestLast(t *testing.T) {
-	ended := said{election.ProtocolAnnotation: "2", election.EndedAnnotation: "a_1"}
+	ended := said{leaserecord.ProtocolAnnotation: "2", leaserecord.EndedAnnotation: "a_1"}
 	stop := said{leaseapi.StopAnnotation: "2027-01-02T03:00:00Z"}
 	for name, tc := range map[string]struct {
 		o      election.Observation

@@ -7,6 +7,8 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
@@ -15,7 +17,7 @@ import (
 const PlanFormat = "2"
 
 // VersionOf returns the version that a member publishes for its build; empty if it publishes none.
-func VersionOf(m election.Member) string {
+func VersionOf(m membership.Member) string {
 	version, _, _ := strings.Cut(m.Annotations[CatalogueAnnotation], " ")
 	return version
 }
@@ -23,7 +25,7 @@ func VersionOf(m election.Member) string {
 // MemberOn returns the member whose Lease this is, by the Lease's name, and whether it is a
 // member's.
 func MemberOn(fleet string, o election.Observation) (string, bool) {
-	name, ours := strings.CutPrefix(o.Name, election.MemberLease(fleet, ""))
+	name, ours := strings.CutPrefix(o.Name, leaserecord.MemberLease(fleet, ""))
 	return name, ours && name != ""
 }
 
@@ -36,11 +38,11 @@ const MaxAway = 15 * time.Minute
 // are on the Leases, so that all members know the same ones, and come from the API server's clock.
 // So a member whose own clock is wrong, or was wrong at its start, does not make others be
 // forgotten.
-func KnownMembers(fleet string, observations []election.Observation) []election.Member {
-	var known []election.Member
+func KnownMembers(fleet string, observations []election.Observation) []membership.Member {
+	var known []membership.Member
 	for _, o := range PresencesOf(fleet, observations) {
 		if o.Silence <= MaxAway {
-			known = append(known, election.Member{Name: o.Member, Annotations: o.Annotations})
+			known = append(known, membership.Member{Name: o.Member, Annotations: o.Annotations})
 		}
 	}
 	return known
@@ -64,7 +66,7 @@ func PresencesOf(fleet string, observations []election.Observation) []Presence {
 		if !ours || !o.Exists {
 			continue
 		}
-		if _, says := o.Annotations[election.StateAnnotation]; !says {
+		if _, says := o.Annotations[membership.StateAnnotation]; !says {
 			continue // Somebody else created it, to judge a holder.
 		}
 		all, signs = append(all, Presence{Observation: o, Member: name}), append(signs, lastSign(o))
@@ -97,13 +99,13 @@ func lastSign(o election.Observation) time.Time {
 }
 
 // IsDrained reports whether an operator has drained the member.
-func IsDrained(m election.Member) bool {
+func IsDrained(m membership.Member) bool {
 	return m.Annotations[DrainAnnotation] != "" && !faults.DrainIgnored
 }
 
 // ServersOf returns the names of the members that serve the ring, sorted. Drained members are among
 // them only if all are drained: giving a shard an owner matters more than the drain.
-func ServersOf(members []election.Member, ring string) []string {
+func ServersOf(members []membership.Member, ring string) []string {
 	var names, drained []string
 	for _, m := range members {
 		rings := m.Annotations[RingsAnnotation]
@@ -126,17 +128,17 @@ func ServersOf(members []election.Member, ring string) []string {
 // Stayers returns the names of the members that serve the ring and are there to stay, sorted. The
 // planner gives shards to them. They are the known members and the live ones, whatever stamps
 // others may have. A joining member is one of them if it is the home of a shard: it has restarted.
-func Stayers(known []election.Member, roster election.Roster, ring shard.Ring) []string {
+func Stayers(known []membership.Member, roster membership.Roster, ring shard.Ring) []string {
 	return slices.DeleteFunc(ServersOf(slices.Concat(known, roster.Members()), ring.Name), func(name string) bool {
 		member, live := roster.Get(name)
 		returns := slices.ContainsFunc(ring.Shards, func(s shard.Shard) bool { return s.Home == name })
-		return live && member.State == election.MemberJoining && !returns
+		return live && member.State == membership.Joining && !returns
 	})
 }
 
 // KnownOf returns what a member publishes that its build knows; false if it publishes nothing or
 // the text is invalid.
-func KnownOf(m election.Member) (skew.Known, bool) {
+func KnownOf(m membership.Member) (skew.Known, bool) {
 	text := m.Annotations[CatalogueAnnotation]
 	if text == "" {
 		return skew.Known{}, false

@@ -10,7 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -181,7 +181,7 @@ func (s PlanSaid) Known() bool { return s.Generation > 0 }
 
 // RefusesPlan reports whether a member claims nothing under the plan of this generation: because it
 // refuses that plan, or refuses another and works by none, or by one that is older than both.
-func RefusesPlan(m election.Member, generation int64) bool {
+func RefusesPlan(m membership.Member, generation int64) bool {
 	number, _, refuses := strings.Cut(m.Annotations[RefusedAnnotation], ":")
 	works := m.Annotations[GenerationAnnotation]
 	switch {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -47,8 +48,8 @@ func IsShard(fleet string, o election.Observation, get func(lease string) electi
 	if member || o.Name == PlanLease(fleet) || !strings.HasPrefix(o.Name, fleet+"-") {
 		return false
 	}
-	holder := election.MemberOf(o.Holder)
-	return holder != "" && get(election.MemberLease(fleet, holder)).Exists
+	holder := leaserecord.MemberOf(o.Holder)
+	return holder != "" && get(leaserecord.MemberLease(fleet, holder)).Exists
 }
 
 // CoverOn returns what a shard's Lease says it covers. A missing or unreadable part covers

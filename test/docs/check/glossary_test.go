@@ -25,7 +25,7 @@ const (
 // print.
 var stateWords = []struct{ file, typ string }{
 	{"pkg/election/fence/fence.go", "Refusal"},
-	{"pkg/election/roster.go", "MemberState"},
+	{"pkg/election/membership/roster.go", "State"},
 	{"pkg/fleet/history/kind.go", "Kind"},
 	{"pkg/fleet/shardstate.go", "ShardState"},
 	{"pkg/fleet/term.go", "How"},

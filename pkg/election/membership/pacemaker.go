@@ -1,4 +1,4 @@
-package election
+package membership
 
 import (
 	"context"
@@ -14,14 +14,16 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
 // Leases reads and writes Leases for a member.
 type Leases interface {
-	LeaseReader
-	LeaseWriter
+	election.LeaseReader
+	election.LeaseWriter
 }
 
 // pacemaker keeps a member's Lease as [heartbeat.Step] decides, and judges other members as
@@ -39,15 +41,15 @@ type pacemaker struct {
 
 	// own is the member's Lease as this step knows it. The step's write is conditional on that
 	// version.
-	own         Observation
+	own         election.Observation
 	spread      float64
-	members     []Observation        // the members' Leases, as this step knows them
-	named       map[string]time.Time // incarnations, by when a Lease that names them last changed
+	members     []election.Observation // the members' Leases, as this step knows them
+	named       map[string]time.Time   // incarnations, by when a Lease that names them last changed
 	state       heartbeat.State
 	beats       *request.Requester
 	touchedDone int
 	judged      map[string]*judgement // by member
-	waiting     Event
+	waiting     election.Event
 	activating  sync.WaitGroup
 }
 
@@ -113,7 +115,7 @@ func (p *pacemaker) touches() int {
 }
 
 // name returns the name of the member's own Lease.
-func (p *pacemaker) name() string { return MemberLease(p.m.cfg.Fleet, p.m.member) }
+func (p *pacemaker) name() string { return leaserecord.MemberLease(p.m.cfg.Fleet, p.m.member) }
 
 // run is Membership.Run.
 func (p *pacemaker) run(ctx context.Context) error {
@@ -129,8 +131,8 @@ func (p *pacemaker) run(ctx context.Context) error {
 		left := ctx.Err() != nil
 		in, hung := p.input(!left)
 		out := heartbeat.Step(in)
-		if closed(p.revoked) && p.state.Phase == heartbeat.Live && !left {
-			out = heartbeat.Output{Action: heartbeat.End, State: p.state, Reason: heartbeat.Reason(ReasonRevoked)}
+		if isClosed(p.revoked) && p.state.Phase == heartbeat.Live && !left {
+			out = heartbeat.Output{Action: heartbeat.End, State: p.state, Reason: heartbeat.Reason(election.ReasonRevoked)}
 			out.State.Phase = heartbeat.Over
 		}
 		if faults.StrikeOutlived && out.Action == heartbeat.End && !left {
@@ -145,7 +147,7 @@ func (p *pacemaker) run(ctx context.Context) error {
 		case out.Action == heartbeat.End:
 			leave()
 			if out.Reason != heartbeat.ReasonLeft {
-				lost = p.end(logger, Reason(out.Reason), hung)
+				lost = p.end(logger, election.Reason(out.Reason), hung)
 			}
 			continue
 		case out.Settled, p.state.Phase == heartbeat.Over && left && !p.beats.Busy() && !in.Now.Before(p.expiry()):
@@ -158,7 +160,7 @@ func (p *pacemaker) run(ctx context.Context) error {
 			continue
 		}
 		if out.Reason != "" {
-			p.reportWaiting(logger, Event{Type: EventWaiting, Name: p.name(), Reason: Reason(out.Reason), Holder: in.Member.Holder}, hung)
+			p.reportWaiting(logger, election.Event{Type: election.EventWaiting, Name: p.name(), Reason: election.Reason(out.Reason), Holder: in.Member.Holder}, hung)
 		}
 		wake := p.judge(requests, in)
 		if out.Reason == heartbeat.ReasonHung {
@@ -184,8 +186,8 @@ func (p *pacemaker) finish(stop func()) {
 
 // concerned reports whether a change of a Lease may need action at once. Renewals of other members
 // do not: the pacemaker looks at those when they are due.
-func (p *pacemaker) concerned(before, after Observation) bool {
-	return after.Name == p.name() || before.Exists != after.Exists && p.m.cfg.Observer.isMember(after.Name)
+func (p *pacemaker) concerned(before, after election.Observation) bool {
+	return after.Name == p.name() || before.Exists != after.Exists && strings.HasPrefix(after.Name, leaserecord.MemberLease(p.m.cfg.Fleet, ""))
 }
 
 func (p *pacemaker) input(want bool) (heartbeat.Input, string) {
@@ -199,9 +201,9 @@ func (p *pacemaker) input(want bool) (heartbeat.Input, string) {
 	in.Through = o.Through()
 	p.own = o.Get(p.name())
 	in.Member = viewOf(p.own)
-	p.members, p.named = o.living()
+	p.members, p.named = o.Living()
 	for incarnation := range p.named {
-		if MemberOf(incarnation) == p.m.member {
+		if leaserecord.MemberOf(incarnation) == p.m.member {
 			in.Named = append(in.Named, incarnation)
 		}
 	}
@@ -215,7 +217,7 @@ func (p *pacemaker) input(want bool) (heartbeat.Input, string) {
 		slow = ""
 	}
 	for _, lease := range p.members {
-		if MemberOf(lease.Holder) != "" && viewOf(lease).Foreign(in.Now, p.m.cfg.Timing.LeaseDuration) {
+		if leaserecord.MemberOf(lease.Holder) != "" && viewOf(lease).Foreign(in.Now, p.m.cfg.Timing.LeaseDuration) {
 			in.Foreign = true
 		}
 	}
@@ -223,10 +225,10 @@ func (p *pacemaker) input(want bool) (heartbeat.Input, string) {
 }
 
 // viewOf returns a member's Lease as package heartbeat sees it.
-func viewOf(o Observation) heartbeat.MemberView {
+func viewOf(o election.Observation) heartbeat.MemberView {
 	v := heartbeat.MemberView{
 		MemberRecord: heartbeat.MemberRecord{
-			Version: versionOf(o.ResourceVersion), Holder: o.Holder, Beat: o.RenewTime.UnixMicro(), Ended: o.Ended(),
+			Version: heartbeat.ParseVersion(o.ResourceVersion), Holder: o.Holder, Beat: o.RenewTime.UnixMicro(), Ended: o.Ended(),
 			Duration: o.Duration, Protocol: o.Protocol(),
 		},
 		Exists: o.Exists, Seen: o.Seen, HolderSeen: o.HolderSeen,
@@ -252,28 +254,32 @@ func (p *pacemaker) take(out heartbeat.Output) {
 func (p *pacemaker) join(active context.Context) {
 	term := p.m.cfg.Observer.Get(p.name()).Transitions
 	close(p.m.joined)
-	p.report(Event{Type: EventStarted, Term: term, Holder: p.m.cfg.Incarnation})
+	p.report(election.Event{Type: election.EventStarted, Term: term, Holder: p.m.cfg.Incarnation})
 	p.activating.Go(func() { p.m.activate(active, term) })
 }
 
 // expiry returns when others may list this incarnation as ended, whatever it still sends.
 func (p *pacemaker) expiry() time.Time {
-	return later(p.state.Confirmed, p.state.Sent).Add(p.m.cfg.Timing.LeaseDuration)
+	last := p.state.Confirmed
+	if p.state.Sent.After(last) {
+		last = p.state.Sent
+	}
+	return last.Add(p.m.cfg.Timing.LeaseDuration)
 }
 
 // end ends a lost membership. hung names the loop that hangs, if any.
-func (p *pacemaker) end(logger klog.Logger, reason Reason, hung string) error {
+func (p *pacemaker) end(logger klog.Logger, reason election.Reason, hung string) error {
 	lease := p.m.cfg.Observer.Get(p.name())
-	if reason == ReasonRenewDeadline && hung != "" {
-		reason = ReasonHung
+	if reason == election.ReasonRenewDeadline && hung != "" {
+		reason = election.ReasonHung
 	}
 	logger.V(2).Info("Lost claim", "term", lease.Transitions, "reason", reason, "holder", lease.Holder, "loop", hung)
 	close(p.m.lost)
-	p.report(Event{Type: EventEnded, Term: lease.Transitions, Reason: reason, Holder: lease.Holder})
-	if reason == ReasonHung {
-		return fmt.Errorf("%w: %s: %s has not come round", ErrMembershipLost, reason, hung)
+	p.report(election.Event{Type: election.EventEnded, Term: lease.Transitions, Reason: reason, Holder: lease.Holder})
+	if reason == election.ReasonHung {
+		return fmt.Errorf("%w: %s: %s has not come round", ErrLost, reason, hung)
 	}
-	return fmt.Errorf("%w: %s", ErrMembershipLost, reason)
+	return fmt.Errorf("%w: %s", ErrLost, reason)
 }
 
 // send carries out what a step of the heartbeat asks for.
@@ -296,7 +302,7 @@ func (p *pacemaker) send(ctx context.Context, in heartbeat.Input, out heartbeat.
 		case heartbeat.Create:
 			return p.client.Create(ctx, p.beaten(nil, lease.HighTerm, live, out.Member, start), metav1.CreateOptions{})
 		case heartbeat.Release:
-			return p.client.Update(ctx, withEnded(WithoutHolder(lease.Lease, nil, start), out.Member), metav1.UpdateOptions{})
+			return p.client.Update(ctx, withEnded(leaserecord.WithoutHolder(lease.Lease, nil, start), out.Member), metav1.UpdateOptions{})
 		default:
 			return p.client.Update(ctx, p.beaten(lease.Lease, lease.HighTerm, live, out.Member, start), metav1.UpdateOptions{})
 		}
@@ -317,7 +323,7 @@ func (p *pacemaker) send(ctx context.Context, in heartbeat.Input, out heartbeat.
 }
 
 // request returns the fields that all requests for a Lease, last observed as before, share.
-func (p *pacemaker) request(before Observation) request.Request {
+func (p *pacemaker) request(before election.Observation) request.Request {
 	return request.Request{
 		Name: before.Name, Version: before.ResourceVersion, Timeout: p.m.cfg.Timing.RequestTimeout(), Reread: true,
 	}
@@ -328,7 +334,7 @@ func (p *pacemaker) request(before Observation) request.Request {
 func (p *pacemaker) beaten(
 	lease *coordinationv1.Lease, high int32, live bool, record heartbeat.MemberRecord, now time.Time,
 ) *coordinationv1.Lease {
-	before := RecordFrom(lease)
+	before := leaserecord.From(lease)
 	term := before.Transitions
 	switch {
 	case lease == nil && live:
@@ -336,8 +342,8 @@ func (p *pacemaker) beaten(
 	case before.Holder != record.Holder:
 		term = high + 1
 	}
-	s := stamp{labels: p.m.cfg.Labels, annotations: p.m.annotations()}
-	out := s.held(lease, p.name(), record.Holder, term, p.m.cfg.Timing.LeaseDuration, now)
+	s := leaserecord.Stamp{Labels: p.m.cfg.Labels, Annotations: p.m.annotations()}
+	out := s.Held(lease, p.name(), record.Holder, term, p.m.cfg.Timing.LeaseDuration, now)
 	beat := metav1.NewMicroTime(time.UnixMicro(record.Beat))
 	out.Spec.RenewTime = &beat
 	return withEnded(out, record)
@@ -345,9 +351,9 @@ func (p *pacemaker) beaten(
 
 // withEnded sets the record's ended incarnations and protocol on lease, in place.
 func withEnded(lease *coordinationv1.Lease, record heartbeat.MemberRecord) *coordinationv1.Lease {
-	lease.Annotations = overlay(lease.Annotations, map[string]string{
-		EndedAnnotation:    strings.Join(record.Ended, ","),
-		ProtocolAnnotation: fmt.Sprint(record.Protocol),
+	lease.Annotations = leaserecord.Overlay(lease.Annotations, map[string]string{
+		leaserecord.EndedAnnotation:    strings.Join(record.Ended, ","),
+		leaserecord.ProtocolAnnotation: fmt.Sprint(record.Protocol),
 	})
 	return lease
 }
@@ -359,8 +365,8 @@ func (p *pacemaker) tell(ctx context.Context, in heartbeat.Input) bool {
 	if p.beats.Busy() || touched == p.touchedDone || p.state.Phase != heartbeat.Live || in.Now.Before(p.state.NotBefore) || lease.Holder != in.Self {
 		return false
 	}
-	told := storable(lease.Lease)
-	told.Annotations = overlay(told.Annotations, p.m.annotations())
+	told := leaserecord.Storable(lease.Lease)
+	told.Annotations = leaserecord.Overlay(told.Annotations, p.m.annotations())
 	if maps.Equal(told.Annotations, lease.Annotations) {
 		if !faults.TouchForever {
 			p.touchedDone = touched
@@ -392,12 +398,12 @@ func (p *pacemaker) received(a request.Answer, touched int) time.Duration {
 	}
 	pause := p.beats.Failed(a)
 	p.state.NotBefore = a.Start.Add(pause)
-	event := Event{
-		Type: EventFailed, Action: Renew, Duration: a.Took(), Err: a.Err,
+	event := election.Event{
+		Type: election.EventFailed, Action: election.Renew, Duration: a.Took(), Err: a.Err,
 		Holder: p.m.cfg.Observer.Get(p.name()).Holder,
 	}
 	if a.Conflict {
-		event.Type = EventConflict
+		event.Type = election.EventConflict
 	}
 	p.report(event)
 	return pause
@@ -412,14 +418,14 @@ func (p *pacemaker) done(action heartbeat.Action, a request.Answer) {
 	case heartbeat.Release:
 		p.state = p.state.Done()
 		klog.Background().V(2).Info("Released Lease", "lease", p.name(), "term", lease.Transitions)
-		p.report(Event{Type: EventReleased, Term: lease.Transitions, Action: Release, Duration: a.Took()})
+		p.report(election.Event{Type: election.EventReleased, Term: lease.Transitions, Action: election.Release, Duration: a.Took()})
 	default:
-		kind, action := EventRenewed, Renew
+		kind, action := election.EventRenewed, election.Renew
 		if p.state.Phase == heartbeat.Waiting {
-			kind, action = EventAcquired, Acquire
+			kind, action = election.EventAcquired, election.Acquire
 		}
-		p.state = p.state.Beaten(a.Start, p.m.cfg.Clock.Now(), versionOf(a.Lease.ResourceVersion))
-		p.report(Event{Type: kind, Term: lease.Transitions, Action: action, Holder: p.m.cfg.Incarnation, Duration: a.Took()})
+		p.state = p.state.Beaten(a.Start, p.m.cfg.Clock.Now(), heartbeat.ParseVersion(a.Lease.ResourceVersion))
+		p.report(election.Event{Type: kind, Term: lease.Transitions, Action: action, Holder: p.m.cfg.Incarnation, Duration: a.Took()})
 	}
 }
 
@@ -457,16 +463,16 @@ func (p *pacemaker) pause(ctx context.Context, left bool, changed <-chan struct{
 	}
 }
 
-func (p *pacemaker) report(event Event) {
+func (p *pacemaker) report(event election.Event) {
 	event.Name = p.name()
-	if event.Type == EventRenewed || event.Type == EventStarted {
-		p.waiting = Event{}
+	if event.Type == election.EventRenewed || event.Type == election.EventStarted {
+		p.waiting = election.Event{}
 	}
 	p.m.cfg.OnEvent(event)
 }
 
 // reportWaiting reports why there is no right, or no heartbeat, once per reason and holder.
-func (p *pacemaker) reportWaiting(logger klog.Logger, event Event, loop string) {
+func (p *pacemaker) reportWaiting(logger klog.Logger, event election.Event, loop string) {
 	if event == p.waiting {
 		return
 	}

@@ -1,4 +1,4 @@
-package election
+package membership
 
 import (
 	"context"
@@ -12,6 +12,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
@@ -19,7 +22,7 @@ import (
 type process struct {
 	*node
 	membership *Membership
-	claimants  map[string]*Claimant
+	claimants  map[string]*election.Claimant
 	err        error
 
 	mu     sync.Mutex
@@ -33,7 +36,7 @@ func shardLease(i int) string { return fmt.Sprintf("f-ns-%02d", i) }
 
 // process starts a process that claims these shards.
 func (h *harness) process(incarnation string, shards ...int) *process {
-	h.t.Helper()
+	h.T.Helper()
 	clock := &leasetest.JumpClock{}
 	p := h.processOn(clock, incarnation, shards...)
 	p.clock = clock
@@ -41,36 +44,32 @@ func (h *harness) process(incarnation string, shards ...int) *process {
 }
 
 // processOn is process with another clock.
-func (h *harness) processOn(clock Clock, incarnation string, shards ...int) *process {
-	h.t.Helper()
-	n := &node{
-		harness: h, name: incarnation, client: h.store.Client(incarnation), watch: h.store.Client(incarnation),
-		stopped: make(chan struct{}),
-	}
+func (h *harness) processOn(clock election.Clock, incarnation string, shards ...int) *process {
+	h.T.Helper()
+	n := h.newNode(incarnation, clock)
 	delayed := func(string) leasetest.Fault { return leasetest.Fault{Out: time.Millisecond, Back: time.Millisecond} }
 	n.client.Script(delayed)
-	p := &process{node: n, claimants: map[string]*Claimant{}}
-	n.observer = h.observer(n.watch, clock)
+	p := &process{node: n, claimants: map[string]*election.Claimant{}}
 	var err error
 	jitter := func(d time.Duration) time.Duration { return d }
-	p.membership, err = NewMembership(MembershipConfig{
-		Fleet: "f", Incarnation: incarnation, Client: n.client, Observer: n.observer, Clock: clock, Timing: DefaultTiming(),
+	p.membership, err = New(Config{
+		Fleet: "f", Incarnation: incarnation, Client: n.client, Observer: n.observer, Clock: clock, Timing: election.DefaultTiming(),
 		OnEvent: n.event, Jitter: jitter, Turned: p.lastTurned,
 	})
 	if err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
 	for _, i := range shards {
-		p.claimants[shardLease(i)], err = NewClaimant(ClaimantConfig{
-			Name: shardLease(i), Identity: incarnation, Client: n.client, Observer: n.observer, Clock: clock, Timing: DefaultTiming(),
+		p.claimants[shardLease(i)], err = election.NewClaimant(election.ClaimantConfig{
+			Name: shardLease(i), Identity: incarnation, Client: n.client, Observer: n.observer, Clock: clock, Timing: election.DefaultTiming(),
 			Heartbeat: p.membership, Revoked: p.membership.Lost(), Work: p.work,
 			OnEvent: p.shardEvent, OnStuck: n.stuck, Jitter: jitter,
 		})
 		if err != nil {
-			h.t.Fatal(err)
+			h.T.Fatal(err)
 		}
 	}
-	n.start(p.run)
+	n.Process = h.Run(p.run, n.observer.Run)
 	return p
 }
 
@@ -87,7 +86,7 @@ func (p *process) run(ctx context.Context) {
 	var claims sync.WaitGroup
 	working, cease := context.WithCancel(context.WithoutCancel(ctx))
 	for _, c := range p.claimants {
-		c.SetDesired(Held)
+		c.SetDesired(election.Held)
 		claims.Go(func() { c.Run(working) })
 	}
 	select {
@@ -101,7 +100,7 @@ func (p *process) run(ctx context.Context) {
 }
 
 // work returns linger after it was asked to stop.
-func (p *process) work(ctx context.Context, _ *Claim) {
+func (p *process) work(ctx context.Context, _ *election.Claim) {
 	<-ctx.Done()
 	time.Sleep(p.linger) // virtual
 }
@@ -123,9 +122,9 @@ func (p *process) hang() {
 }
 
 // shardEvent logs events of claims, with the shard's number.
-func (p *process) shardEvent(e Event) {
+func (p *process) shardEvent(e election.Event) {
 	switch e.Type {
-	case EventAcquired, EventEnded, EventReleased:
+	case election.EventAcquired, election.EventEnded, election.EventReleased:
 		p.Logf("%s %s %s %d %s", p.name, e.Type, strings.TrimPrefix(e.Name, "f-"), e.Term, e.Reason)
 	}
 }
@@ -144,9 +143,9 @@ func (p *process) held() int {
 // free puts released Leases of the shards into the store.
 func (h *harness) free(shards ...int) {
 	for _, i := range shards {
-		l := lease("", 1)
+		l := leasetest.Lease(leaseName, "", 1)
 		l.Name = shardLease(i)
-		h.store.Put(l)
+		h.Store.Put(l)
 	}
 }
 
@@ -169,30 +168,30 @@ func TestStrikeFreesAllShards(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.free(1, 2, 3)
 		a := h.process("a_1", 1, 2, 3)
-		h.sleep(s)
+		h.Sleep(s)
 		b := h.process("b_1", 1, 2, 3)
-		h.sleep(3 * s) // a has renewed at 2, and b has seen it
+		h.Sleep(3 * s) // a has renewed at 2, and b has seen it
 		if a.held() != 3 || b.held() != 0 {
 			t.Fatalf("a holds %d shards and b %d, want 3 and 0", a.held(), b.held())
 		}
 		a.client.Block()
 		a.watch.Block()
-		h.sleep(6500 * time.Millisecond)
+		h.Sleep(6500 * time.Millisecond)
 		if a.held() != 3 {
 			t.Errorf("a holds %d shards before its renew deadline, want 3", a.held())
 		}
-		h.sleep(4 * s)
+		h.Sleep(4 * s)
 		if a.held() != 0 || b.held() != 0 {
 			t.Errorf("a holds %d shards and b %d after a's renew deadline, want none", a.held(), b.held())
 		}
-		h.sleep(5 * s)
+		h.Sleep(5 * s)
 		if b.held() != 3 {
 			t.Errorf("b holds %d shards a lease duration after a's last heartbeat, want 3:\n%s", b.held(), strings.Join(h.Lines(), "\n"))
 		}
 		if strikes := h.only("struck"); len(strikes) != 1 {
 			t.Errorf("strikes: %q, want one", strikes)
 		}
-		if dead := RecordFrom(h.store.Get("f-member-a")); !dead.HasEnded("a_1") || dead.Holder != "" {
+		if dead := leaserecord.From(h.Store.Get("f-member-a")); !dead.HasEnded("a_1") || dead.Holder != "" {
 			t.Errorf("a's Lease names %q and lists %q as ended", dead.Holder, dead.Ended())
 		}
 	})
@@ -203,18 +202,18 @@ func TestLeavingMemberIsNotStruck(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.free(1, 2)
 		a := h.process("a_1", 1, 2)
-		h.sleep(s)
+		h.Sleep(s)
 		b := h.process("b_1", 1, 2)
-		h.sleep(3 * s)
-		a.stop()
-		h.sleep(100 * time.Millisecond)
+		h.Sleep(3 * s)
+		a.Stop()
+		h.Sleep(100 * time.Millisecond)
 		if b.held() != 2 || a.err != nil {
 			t.Errorf("b holds %d shards, want 2; a ended with %v", b.held(), a.err)
 		}
 		if strikes := h.only("struck"); len(strikes) != 0 {
 			t.Errorf("strikes: %q, want none", strikes)
 		}
-		if left := RecordFrom(h.store.Get("f-member-a")); !left.HasEnded("a_1") || left.Holder != "" {
+		if left := leaserecord.From(h.Store.Get("f-member-a")); !left.HasEnded("a_1") || left.Holder != "" {
 			t.Errorf("a's Lease names %q and lists %q as ended, want itself", left.Holder, left.Ended())
 		}
 	})
@@ -229,13 +228,13 @@ func TestIdleFleetWritesOnlyHeartbeats(t *testing.T) {
 		}
 		h.free(shards...)
 		a, b := h.process("a_1", shards[:10]...), h.process("b_1", shards[10:]...)
-		h.sleep(10 * s)
-		before := len(h.store.History())
-		h.sleep(60 * s)
+		h.Sleep(10 * s)
+		before := len(h.Store.History())
+		h.Sleep(60 * s)
 		if a.held()+b.held() != 20 {
 			t.Fatalf("%d shards are held, want 20", a.held()+b.held())
 		}
-		writes := len(h.store.History()) - before
+		writes := len(h.Store.History()) - before
 		if writes < 55 || writes > 61 {
 			t.Errorf("%d writes in a minute, want 60", writes)
 		}
@@ -247,15 +246,15 @@ func TestEmptiedLeaseWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.free(1)
 		a := h.process("a_1", 1)
-		h.sleep(s)
+		h.Sleep(s)
 		b := h.process("b_1", 1)
-		h.sleep(3 * s)
-		h.store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("") })
-		h.sleep(14 * s)
+		h.Sleep(3 * s)
+		h.Store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("") })
+		h.Sleep(14 * s)
 		if a.held()+b.held() != 0 {
 			t.Error("an emptied Lease was taken before a lease duration had passed")
 		}
-		h.sleep(2 * s)
+		h.Sleep(2 * s)
 		if a.held()+b.held() != 1 {
 			t.Errorf("a holds %d and b %d, want 1 in total", a.held(), b.held())
 		}
@@ -271,14 +270,14 @@ func TestHungWatch(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.free(1)
 		a := h.process("a_1", 1)
-		h.sleep(3 * s)
+		h.Sleep(3 * s)
 		a.watch.Block("watch")
-		h.sleep(60 * s)
+		h.Sleep(60 * s)
 		if a.held() != 1 {
 			t.Fatalf("a lost its shard while its watch hung:\n%s", strings.Join(h.Lines(), "\n"))
 		}
-		h.store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("x_1") })
-		h.sleep(5 * s)
+		h.Store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("x_1") })
+		h.Sleep(5 * s)
 		if a.held() != 0 {
 			t.Error("a still holds the shard 5 s after its Lease named another holder")
 		}
@@ -290,11 +289,11 @@ func TestHungLoop(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.free(1)
 		a := h.process("a_1", 1)
-		h.sleep(3 * s)
+		h.Sleep(3 * s)
 		b := h.process("b_1", 1)
-		h.sleep(3 * s)
+		h.Sleep(3 * s)
 		a.hang()
-		h.sleep(30 * s)
+		h.Sleep(30 * s)
 		if b.held() != 1 || a.held() != 0 {
 			t.Errorf("a, which hangs, holds %d and b %d, want 0 and 1", a.held(), b.held())
 		}
@@ -309,9 +308,9 @@ func TestMemberLeaseDeleted(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.free(1, 2)
 		a, b := h.process("a_1", 1), h.process("b_1", 2)
-		h.sleep(5 * s)
-		h.store.Remove("f-member-a")
-		h.sleep(30 * s)
+		h.Sleep(5 * s)
+		h.Store.Remove("f-member-a")
+		h.Sleep(30 * s)
 		if a.held() != 1 || b.held() != 1 || len(h.only("ended", "struck")) != 0 {
 			t.Errorf("a holds %d and b %d, want 1 each:\n%s", a.held(), b.held(), strings.Join(h.Lines(), "\n"))
 		}
@@ -324,20 +323,20 @@ func TestNextIncarnation(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.free(1)
 		a := h.process("a_1", 1)
-		h.sleep(3 * s)
+		h.Sleep(3 * s)
 		a.client.Block()
 		a.watch.Block()
 		next := h.process("a_2", 1)
-		h.sleep(12 * s)
-		if closed(next.membership.Joined()) {
+		h.Sleep(12 * s)
+		if isClosed(next.membership.Joined()) {
 			t.Fatal("a_2 has joined before a_1's Lease was unchanged for its duration")
 		}
-		h.sleep(5 * s)
+		h.Sleep(5 * s)
 		if next.held() != 1 || a.held() != 0 {
 			t.Errorf("a_2 holds %d and a_1 %d, want 1 and 0:\n%s", next.held(), a.held(), strings.Join(h.Lines(), "\n"))
 		}
-		h.sleep(5 * s)
-		if ended := RecordFrom(h.store.Get("f-member-a")).Ended(); len(ended) != 0 {
+		h.Sleep(5 * s)
+		if ended := leaserecord.From(h.Store.Get("f-member-a")).Ended(); len(ended) != 0 {
 			t.Errorf("%q are listed as ended although no shard's Lease names them", ended)
 		}
 	})
@@ -348,14 +347,14 @@ func TestForgedHolderMakesNoMember(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.free(1)
 		a := h.process("a_1", 1)
-		h.sleep(3 * s)
-		h.store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("ghost_7") })
-		h.sleep(5 * s)
-		if h.store.Get("f-member-ghost") == nil {
+		h.Sleep(3 * s)
+		h.Store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("ghost_7") })
+		h.Sleep(5 * s)
+		if h.Store.Get("f-member-ghost") == nil {
 			t.Fatal("nobody created the Lease of the forged holder's member, so that it can be judged")
 		}
 		a.expectRoster("a_1=active/0/ active: a")
-		h.sleep(15 * s)
+		h.Sleep(15 * s)
 		if a.held() != 1 {
 			t.Errorf("a does not hold its shard again:\n%s", strings.Join(h.Lines(), "\n"))
 		}
@@ -368,29 +367,29 @@ func TestHeartbeatIsConditionalOnWhatWasRead(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.free(1)
 		a := h.process("a_1", 1)
-		h.sleep(3990 * time.Millisecond) // the next step is the heartbeat at 4
+		h.Sleep(3990 * time.Millisecond) // the next step is the heartbeat at 4
 		a.mu.Lock()
 		a.meanwhile = func() {
-			h.store.Tamper("f-member-a", func(l *coordinationv1.Lease) {
+			h.Store.Tamper("f-member-a", func(l *coordinationv1.Lease) {
 				l.Spec.HolderIdentity = ptr.To("")
-				l.Annotations[EndedAnnotation] = "a_1"
+				l.Annotations[leaserecord.EndedAnnotation] = "a_1"
 			})
-			a.observer.Observe(h.store.Get("f-member-a"))
+			a.observer.Observe(h.Store.Get("f-member-a"))
 		}
 		a.mu.Unlock()
-		h.sleep(10 * s)
+		h.Sleep(10 * s)
 		ended := false
-		for _, write := range h.store.History() {
+		for _, write := range h.Store.History() {
 			if write.After == nil || write.After.Name != "f-member-a" {
 				continue
 			}
-			after := RecordFrom(write.After)
+			after := leaserecord.From(write.After)
 			if ended && !after.HasEnded("a_1") {
-				t.Errorf("%v after the beginning somebody removed a_1 from the ended incarnations", write.Time.Sub(h.begin))
+				t.Errorf("%v after the beginning somebody removed a_1 from the ended incarnations", write.Time.Sub(h.Begin))
 			}
 			ended = ended || after.HasEnded("a_1")
 		}
-		if a.held() != 0 || !closed(a.membership.Lost()) {
+		if a.held() != 0 || !isClosed(a.membership.Lost()) {
 			t.Error("a struck member continues")
 		}
 	})
@@ -400,22 +399,22 @@ func TestHeartbeatIsConditionalOnWhatWasRead(t *testing.T) {
 func TestProtocolsWaitForEachOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.free(1)
-		old := lease("b_1", 1)
+		old := leasetest.Lease(leaseName, "b_1", 1)
 		old.Name = "f-member-b"
-		old.Annotations = map[string]string{StateAnnotation: string(MemberActive)}
-		h.store.Put(old)
+		old.Annotations = map[string]string{StateAnnotation: string(Active)}
+		h.Store.Put(old)
 		a := h.process("a_1", 1)
 		for range 30 {
-			h.store.Tamper("f-member-b", func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = l.Spec.RenewTime.Add(s) })
-			h.sleep(2 * s)
+			h.Store.Tamper("f-member-b", func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = l.Spec.RenewTime.Add(s) })
+			h.Sleep(2 * s)
 		}
-		if closed(a.membership.Joined()) {
+		if isClosed(a.membership.Joined()) {
 			t.Error("a member has joined one that follows another protocol")
 		}
 		if said := h.only("a_1 waiting (protocol)"); len(said) != 1 {
 			t.Errorf("it reports %q, want one wait for the protocol", said)
 		}
-		h.sleep(20 * s)
+		h.Sleep(20 * s)
 		if a.held() != 1 {
 			t.Error("a has not joined after the other has gone")
 		}
@@ -425,18 +424,18 @@ func TestProtocolsWaitForEachOther(t *testing.T) {
 // The loop of a claim that waits for an answer keeps iterating: its member's heartbeat depends on
 // it.
 func TestBusyClaimKeepsIterating(t *testing.T) {
-	timing := DefaultTiming()
+	timing := election.DefaultTiming()
 	now := time.Unix(1000, 0)
-	for name, in := range map[string]Input{
+	for name, in := range map[string]election.Input{
 		"idle":                   {},
 		"busy with an answer":    {Busy: true, Touch: true},
-		"after a failed request": {Touch: true, State: State{NotBefore: now.Add(5 * s)}},
+		"after a failed request": {Touch: true, State: election.State{NotBefore: now.Add(5 * s)}},
 	} {
-		in.Self, in.Now, in.Desired, in.Timing = "a_1", now, Held, timing
+		in.Self, in.Now, in.Desired, in.Timing = "a_1", now, election.Held, timing
 		in.Right, in.Confirmed = true, now
-		in.State.Phase, in.State.Term = Running, 3
-		in.Observation = Observation{Record: Record{Name: "f-ns-01", Holder: "a_1", Transitions: 3}, Exists: true, Seen: now}
-		if out := Step(in); out.Action != Wait || out.Wake.Sub(now) > timing.RetryPeriod/2 {
+		in.State.Phase, in.State.Term = election.Running, 3
+		in.Observation = election.Observation{Record: leaserecord.Record{Name: "f-ns-01", Holder: "a_1", Transitions: 3}, Exists: true, Seen: now}
+		if out := election.Step(in); out.Action != election.Wait || out.Wake.Sub(now) > timing.RetryPeriod/2 {
 			t.Errorf("%s: %v, looks again after %v, want within %v", name, out.Action, out.Wake.Sub(now), timing.RetryPeriod/2)
 		}
 	}
@@ -448,10 +447,10 @@ func TestHolderRepairsItsLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.free(1)
 		p := h.process("a_1", 1)
-		h.sleep(10 * s)
-		h.store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = ptr.To[int32](math.MaxInt32) })
-		h.sleep(s)
-		if got := *h.store.Get(shardLease(1)).Spec.LeaseDurationSeconds; got != 15 || p.held() != 1 {
+		h.Sleep(10 * s)
+		h.Store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = ptr.To[int32](math.MaxInt32) })
+		h.Sleep(s)
+		if got := *h.Store.Get(shardLease(1)).Spec.LeaseDurationSeconds; got != 15 || p.held() != 1 {
 			t.Errorf("the Lease says %d s, want 15; %d shards are held, want 1", got, p.held())
 		}
 	})
@@ -463,17 +462,17 @@ func TestAbsentLeaseGivesNoRight(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.free(1)
 		a := h.process("a_1", 1)
-		h.sleep(5 * s)
+		h.Sleep(5 * s)
 		b := h.process("b_1", 1)
-		h.sleep(5 * s)
+		h.Sleep(5 * s)
 		if a.held() != 1 {
 			t.Fatal("a does not hold the shard")
 		}
 		a.client.Block("create")
-		h.store.Remove(shardLease(1))
+		h.Store.Remove(shardLease(1))
 		taken := false
 		for range 80 {
-			h.sleep(s / 4)
+			h.Sleep(s / 4)
 			if a.held() > 0 {
 				t.Fatal("a may write for a shard whose Lease is absent, or another's")
 			}
@@ -492,17 +491,17 @@ func TestRevokedWhileAHeartbeatIsUnconfirmed(t *testing.T) {
 		h.free(1)
 		p := h.process("a_1", 1)
 		p.linger = 4 * s
-		h.sleep(10 * s)
+		h.Sleep(10 * s)
 		p.watch.LagWatch(s)
 		for !p.unconfirmed() {
-			h.sleep(s / 20)
+			h.Sleep(s / 20)
 		}
 		p.membership.Revoke()
-		h.sleep(2 * s)
+		h.Sleep(2 * s)
 		if p.held() != 0 {
 			t.Error("a revoked member holds a shard")
 		}
-		h.sleep(6 * s)
+		h.Sleep(6 * s)
 		if p.err == nil {
 			t.Error("it has not ended after its work has returned")
 		}
@@ -512,5 +511,5 @@ func TestRevokedWhileAHeartbeatIsUnconfirmed(t *testing.T) {
 // unconfirmed reports whether the process's last heartbeat is stored but not yet delivered by its
 // watch.
 func (p *process) unconfirmed() bool {
-	return p.observer.Through() < versionOf(p.store.Get(MemberLease("f", MemberOf(p.name))).ResourceVersion)
+	return p.observer.Through() < heartbeat.ParseVersion(p.Store.Get(leaserecord.MemberLease("f", leaserecord.MemberOf(p.name))).ResourceVersion)
 }

@@ -1,4 +1,4 @@
-package election
+package membership
 
 import (
 	"context"
@@ -8,9 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
 // memberNode is a process with a membership.
@@ -21,23 +24,19 @@ type memberNode struct {
 }
 
 func (h *harness) member(incarnation string, delay time.Duration) *memberNode {
-	h.t.Helper()
-	n := &node{
-		harness: h, name: incarnation, client: h.store.Client(incarnation), watch: h.store.Client(incarnation),
-		clock: &leasetest.JumpClock{}, stopped: make(chan struct{}),
-	}
-	n.observer = h.observer(n.watch, n.clock)
+	h.T.Helper()
+	n := h.newNode(incarnation, nil)
 	m := &memberNode{node: n}
 	var err error
-	m.membership, err = NewMembership(MembershipConfig{
-		Fleet: "f", Incarnation: incarnation, Client: n.client, Observer: n.observer, Clock: n.clock, Timing: DefaultTiming(),
+	m.membership, err = New(Config{
+		Fleet: "f", Incarnation: incarnation, Client: n.client, Observer: n.observer, Clock: n.clock, Timing: election.DefaultTiming(),
 		RebalanceDelay: delay, Annotations: func() map[string]string { return map[string]string{"plan": "plan-1"} }, OnEvent: n.event,
 		Jitter: func(d time.Duration) time.Duration { return d },
 	})
 	if err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
-	n.start(m.run)
+	n.Process = h.Run(m.run, n.observer.Run)
 	return m
 }
 
@@ -58,45 +57,45 @@ func (m *memberNode) run(ctx context.Context) {
 // roster describes the roster as n sees it: incarnation, state, since and plan of each member, and
 // the active members.
 func (n *node) roster() string {
-	r := RosterFrom("f", n.observer.List(), DefaultTiming().LeaseDuration, n.clock.Now())
+	r := RosterFrom("f", n.observer.List(), election.DefaultTiming().LeaseDuration, n.clock.Now())
 	var parts []string
 	for _, m := range r.Members() {
-		parts = append(parts, fmt.Sprintf("%s=%s/%.0f/%s", m.Incarnation, m.State, m.Since.Sub(n.begin).Seconds(), m.Annotations["plan"]))
+		parts = append(parts, fmt.Sprintf("%s=%s/%.0f/%s", m.Incarnation, m.State, m.Since.Sub(n.Begin).Seconds(), m.Annotations["plan"]))
 	}
 	return strings.Join(parts, " ") + " active: " + strings.Join(r.Active(), " ")
 }
 
 func (n *node) expectRoster(want string) {
-	n.t.Helper()
+	n.T.Helper()
 	if got := n.roster(); got != want {
-		n.t.Errorf("Roster of %s is %q, want %q", n.name, got, want)
+		n.T.Errorf("Roster of %s is %q, want %q", n.name, got, want)
 	}
 }
 
 func TestMembershipLife(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		a := h.member("a_1", 30*s)
-		h.sleep(s)
+		h.Sleep(s)
 		<-a.membership.Joined()
 		a.expectRoster("a_1=active/0/plan-1 active: a") // There is no other member.
 		b := h.member("b_1", 30*s)
-		h.sleep(s)
+		h.Sleep(s)
 		a.expectRoster("a_1=active/0/plan-1 b_1=joining/1/plan-1 active: a")
-		h.sleep(28 * s)
+		h.Sleep(28 * s)
 		b.expectRoster("a_1=active/1/plan-1 b_1=joining/1/plan-1 active: a")
-		h.sleep(s)
+		h.Sleep(s)
 		b.expectRoster("a_1=active/1/plan-1 b_1=active/1/plan-1 active: a b")
 		a.membership.Leave()
-		h.sleep(s)
+		h.Sleep(s)
 		b.expectRoster("a_1=leaving/1/plan-1 b_1=active/1/plan-1 active: b")
-		h.sleep(60 * s)
+		h.Sleep(60 * s)
 		b.expectRoster("a_1=leaving/1/plan-1 b_1=active/1/plan-1 active: b")
-		a.stop()
+		a.Stop()
 		b.expectRoster("b_1=active/1/plan-1 active: b")
-		if a.err != nil || closed(a.membership.Lost()) {
-			t.Errorf("Run() = %v, lost %t after a planned end, want nil, false", a.err, closed(a.membership.Lost()))
+		if a.err != nil || isClosed(a.membership.Lost()) {
+			t.Errorf("Run() = %v, lost %t after a planned end, want nil, false", a.err, isClosed(a.membership.Lost()))
 		}
-		if got := h.holder("f-member-a"); got != "" {
+		if got := h.Holder("f-member-a"); got != "" {
 			t.Errorf("Holder of a's Lease is %q after it has left, want none", got)
 		}
 	})
@@ -106,13 +105,13 @@ func TestMembershipLife(t *testing.T) {
 func TestMemberBecomesActiveWhenOthersHaveDied(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		a := h.member("a_1", time.Hour)
-		h.sleep(s)
+		h.Sleep(s)
 		b := h.member("b_1", time.Hour)
-		h.sleep(1500 * time.Millisecond) // a renews at 2
+		h.Sleep(1500 * time.Millisecond) // a renews at 2
 		a.client.Block()
-		h.sleep(14 * s)
+		h.Sleep(14 * s)
 		b.expectRoster("a_1=active/1/plan-1 b_1=joining/1/plan-1 active: a")
-		h.sleep(s)
+		h.Sleep(s)
 		b.expectRoster("b_1=active/1/plan-1 active: b")
 	})
 }
@@ -121,57 +120,72 @@ func TestMemberBecomesActiveWhenOthersHaveDied(t *testing.T) {
 func TestTwoIncarnations(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		first := h.member("a_1", 0)
-		h.sleep(s)
+		h.Sleep(s)
 		second := h.member("a_2", 0)
-		h.sleep(60 * s)
-		if closed(second.membership.Joined()) || closed(first.membership.Lost()) {
+		h.Sleep(60 * s)
+		if isClosed(second.membership.Joined()) || isClosed(first.membership.Lost()) {
 			t.Error("Two incarnations of one member hold its Lease")
 		}
 		first.client.Block()
 		first.watch.Block()
-		h.sleep(13 * s)
-		h.expect(`
+		h.Sleep(13 * s)
+		h.Expect(`
 			0.0 a_1 acquired 1
 			0.0 a_1 started 1
 			1.0 a_2 waiting (held)
 			67.0 a_1 failed
 			70.0 a_1 ended 1 (renew-deadline)
 			72.0 a_1 failed`)
-		if closed(second.membership.Joined()) {
+		if isClosed(second.membership.Joined()) {
 			t.Error("The second incarnation has joined before the Lease has expired")
 		}
-		h.sleep(12 * s)
-		if !closed(first.membership.Lost()) || !errors.Is(first.err, ErrMembershipLost) {
-			t.Errorf("Run() = %v, lost %t, want it lost", first.err, closed(first.membership.Lost()))
+		h.Sleep(12 * s)
+		if !isClosed(first.membership.Lost()) || !errors.Is(first.err, ErrLost) {
+			t.Errorf("Run() = %v, lost %t, want it lost", first.err, isClosed(first.membership.Lost()))
 		}
-		if !closed(second.membership.Joined()) {
+		if !isClosed(second.membership.Joined()) {
 			t.Error("The second incarnation has not joined after the first has gone")
 		}
 	})
 }
 
+// steady is a heartbeat that is always confirmed.
+type steady struct{ clock election.Clock }
+
+func (h steady) Confirmed() (time.Time, bool) { return h.clock.Now(), true }
+
 func TestMembershipLostToAnotherIncarnation(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		a := h.member("a_1", 0)
-		h.sleep(s)
+		h.Sleep(s)
 		// A claim of the same process, revoked by the loss.
-		h.store.Put(lease("", 7))
-		n := h.node("n", func(_ *node, cfg *ClaimantConfig) { cfg.Revoked = a.membership.Lost() })
-		h.sleep(s)
-		claim := n.claimant.Claim()
-		h.store.Tamper("f-member-a", func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "a_2"; *l.Spec.LeaseTransitions = 2 })
-		h.sleep(time.Millisecond)
+		h.Store.Put(leasetest.Lease(leaseName, "", 7))
+		n := h.newNode("n", nil)
+		claimant, err := election.NewClaimant(election.ClaimantConfig{
+			Name: leaseName, Identity: "n_1", Client: n.client, Observer: n.observer, Clock: n.clock, Timing: election.DefaultTiming(),
+			Heartbeat: steady{n.clock}, Revoked: a.membership.Lost(), OnStuck: n.stuck,
+			Work: func(ctx context.Context, _ *election.Claim) { <-ctx.Done() },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		claimant.SetDesired(election.Held)
+		h.Run(claimant.Run, n.observer.Run)
+		h.Sleep(s)
+		claim := claimant.Claim()
+		h.Store.Tamper("f-member-a", func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "a_2"; *l.Spec.LeaseTransitions = 2 })
+		h.Sleep(time.Millisecond)
 		if claim.Valid(n.clock.Now()) {
 			t.Error("A claim is valid after the membership was lost")
 		}
-		h.sleep(s)
-		if got := h.holder("f-member-a"); got != "a_2" {
+		h.Sleep(s)
+		if got := h.Holder("f-member-a"); got != "a_2" {
 			t.Errorf("Holder is %q, want a_2: a_1 must not release its Lease", got)
 		}
 		if want := "membership lost: other-holder"; a.err == nil || a.err.Error() != want {
 			t.Errorf("Run() = %v, want %s", a.err, want)
 		}
-		if got := h.holder(leaseName); got != "" {
+		if got := h.Holder(leaseName); got != "" {
 			t.Errorf("Holder of the shard is %q, want none", got)
 		}
 	})
@@ -180,48 +194,47 @@ func TestMembershipLostToAnotherIncarnation(t *testing.T) {
 func TestMembershipDeleted(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		a := h.member("a_1", 0)
-		h.sleep(s)
-		h.store.Remove("f-member-a")
-		h.sleep(30 * s)
+		h.Sleep(s)
+		h.Store.Remove("f-member-a")
+		h.Sleep(30 * s)
 		a.expectRoster("a_1=active/1/plan-1 active: a")
-		if closed(a.membership.Lost()) {
+		if isClosed(a.membership.Lost()) {
 			t.Error("The membership was lost although its deleted Lease was recreated")
 		}
 	})
 }
 
 func TestRosterFrom(t *testing.T) {
-	member := func(name, holder, state string, second float64) Observation {
-		obs := seen(holder, 1, second)
+	member := func(name, holder, state string, second float64) election.Observation {
+		obs := seen(holder, second)
 		obs.Name = "f-member-" + name
 		obs.Annotations = map[string]string{StateAnnotation: state, "plan": "p"}
 		return obs
 	}
-	gone := absent(99, 1)
-	gone.Name = "f-member-g"
-	all := []Observation{
+	gone := election.Observation{Record: leaserecord.Record{Name: "f-member-g"}, Seen: at(99), HighTerm: 1}
+	all := []election.Observation{
 		member("e", "e_1", "active", 98), // Unsorted.
 		member("b", "b_1", "joining", 90),
 		member("c", "c_1", "leaving", 99),
 		member("d", "d_1", "", 99),
-		member("x", "x_1", "active", 85),       // expired
-		member("y", "", "active", 99),          // released
-		member("z", "somebody", "active", 99),  // not an incarnation of z
-		member("plan", "a_1", "active", 99),    // "f-member-plan" of fleet "f-member" held by a
-		gone,                                   // deleted
-		seen("a_1", 1, 99),                     // a shard's
-		{Record: Record{Name: "g-member-a"}},   // another fleet's
-		member("w-1", "w-1_a-b", "bogus", 100), // hyphens and an unknown state
+		member("x", "x_1", "active", 85),                 // expired
+		member("y", "", "active", 99),                    // released
+		member("z", "somebody", "active", 99),            // not an incarnation of z
+		member("plan", "a_1", "active", 99),              // "f-member-plan" of fleet "f-member" held by a
+		gone,                                             // deleted
+		seen("a_1", 99),                                  // a shard's
+		{Record: leaserecord.Record{Name: "g-member-a"}}, // another fleet's
+		member("w-1", "w-1_a-b", "bogus", 100),           // hyphens and an unknown state
 	}
 	all[0].AcquireTime = at(50)
 	r := RosterFrom("f", all, 15*time.Second, at(100))
 	said := func(state string) map[string]string { return map[string]string{StateAnnotation: state, "plan": "p"} }
 	want := []Member{
-		{"b", "b_1", MemberJoining, at(90), time.Time{}, said("joining"), at(90)},
-		{"c", "c_1", MemberLeaving, at(99), time.Time{}, said("leaving"), at(99)},
-		{"d", "d_1", MemberJoining, at(99), time.Time{}, said(""), at(99)},
-		{"e", "e_1", MemberActive, at(98), at(50), said("active"), at(98)},
-		{"w-1", "w-1_a-b", MemberJoining, at(100), time.Time{}, said("bogus"), at(100)},
+		{"b", "b_1", Joining, at(90), time.Time{}, said("joining"), at(90)},
+		{"c", "c_1", Leaving, at(99), time.Time{}, said("leaving"), at(99)},
+		{"d", "d_1", Joining, at(99), time.Time{}, said(""), at(99)},
+		{"e", "e_1", Active, at(98), at(50), said("active"), at(98)},
+		{"w-1", "w-1_a-b", Joining, at(100), time.Time{}, said("bogus"), at(100)},
 	}
 	if diff := cmp.Diff(want, r.Members()); diff != "" {
 		t.Errorf("Members() is not as wanted (-want +got):\n%s", diff)
@@ -247,23 +260,23 @@ func TestRosterFrom(t *testing.T) {
 }
 
 func TestIncarnation(t *testing.T) {
-	a, b := NewIncarnation("pod-1"), NewIncarnation("pod-1")
-	if a == b || MemberOf(a) != "pod-1" {
+	a, b := leaserecord.NewIncarnation("pod-1"), leaserecord.NewIncarnation("pod-1")
+	if a == b || leaserecord.MemberOf(a) != "pod-1" {
 		t.Errorf("NewIncarnation(pod-1) = %s, %s, want two different ones of pod-1", a, b)
 	}
-	if got := MemberOf("nonsense"); got != "" {
+	if got := leaserecord.MemberOf("nonsense"); got != "" {
 		t.Errorf("MemberOf(nonsense) = %q, want nothing", got)
 	}
 }
 
 func TestNewMembershipNamesInvalidFields(t *testing.T) {
-	_, err := NewMembership(MembershipConfig{Incarnation: "pod", RebalanceDelay: -1})
+	_, err := New(Config{Incarnation: "pod", RebalanceDelay: -1})
 	for _, want := range []string{
-		`MembershipConfig.Incarnation is "pod", must be of the form <member>_<uuid>`,
-		"MembershipConfig.Fleet is empty", "MembershipConfig.RebalanceDelay is -1ns, must not be negative", "Client is nil",
+		`membership.Config.Incarnation is "pod", must be of the form <member>_<uuid>`,
+		"membership.Config.Fleet is empty", "membership.Config.RebalanceDelay is -1ns, must not be negative", "Client is nil",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("NewMembership() = %v, want it to say %s", err, want)
+			t.Errorf("New() = %v, want it to say %s", err, want)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package election
+package leaserecord
 
 import (
 	"fmt"
@@ -48,9 +48,9 @@ type Record struct {
 	Problem string
 }
 
-// RecordFrom reads a Lease. It accepts anything: a nil Lease gives the zero Record. It replaces
+// From reads a Lease. It accepts anything: a nil Lease gives the zero Record. It replaces
 // missing, negative and out-of-bounds fields by the nearest valid value, and says so in Problem.
-func RecordFrom(lease *coordinationv1.Lease) Record {
+func From(lease *coordinationv1.Lease) Record {
 	if lease == nil {
 		return Record{}
 	}
@@ -87,7 +87,7 @@ const (
 	// NextHolderAnnotation names the incarnation that has asked for the Lease.
 	NextHolderAnnotation = "flotilla.dev/next-holder"
 	// WritesAnnotation records the last writes of the holder that released the Lease, see
-	// Observation.Writes.
+	// Observation.Writes of package election.
 	WritesAnnotation = "flotilla.dev/last-writes"
 	// StoppedAnnotation records how long the holder's fence had been closed when it wrote this: the
 	// term and a duration by its own clock, "7 36.2s". The holder writes it while its work has not
@@ -95,7 +95,7 @@ const (
 	StoppedAnnotation = "flotilla.dev/stopped"
 )
 
-// Annotations by which members keep and judge Leases, see [Heartbeat].
+// Annotations by which members keep and judge Leases, see package heartbeat.
 const (
 	// ProtocolAnnotation, on a member's own Lease, is the version of what the member writes on
 	// Leases; 1 if absent. Members with different versions must not be in one fleet.
@@ -120,7 +120,7 @@ func (r Record) Protocol() int {
 
 // Ended returns the incarnations that a member's Lease lists as ended, sorted.
 func (r Record) Ended() []string {
-	ended := list(r.Annotations[EndedAnnotation])
+	ended := Items(r.Annotations[EndedAnnotation])
 	slices.Sort(ended)
 	return slices.Compact(ended)
 }
@@ -128,7 +128,7 @@ func (r Record) Ended() []string {
 // HasEnded reports whether a member's Lease lists the incarnation as ended.
 func (r Record) HasEnded(incarnation string) bool {
 	text := r.Annotations[EndedAnnotation]
-	return text != "" && slices.Contains(list(text), incarnation)
+	return text != "" && slices.Contains(Items(text), incarnation)
 }
 
 // IsStruck reports whether a member's Lease has no holder because other members listed the last one
@@ -167,15 +167,15 @@ func (r Record) NextHolder() string {
 	return r.Annotations[NextHolderAnnotation]
 }
 
-// stamp is what a holder writes on its Lease besides the spec.
-type stamp struct {
-	labels, annotations map[string]string
+// Stamp is what a holder writes on its Lease besides the spec.
+type Stamp struct {
+	Labels, Annotations map[string]string
 }
 
-// held returns a copy of lease, or a new Lease if it is nil, that names self as its holder for
+// Held returns a copy of lease, or a new Lease if it is nil, that names self as its holder for
 // term. A new term sets acquireTime and renewTime and removes the handoff's annotations. Unknown
 // fields, labels and annotations stay as they are.
-func (s stamp) held(lease *coordinationv1.Lease, name, self string, term int32, duration time.Duration, now time.Time) *coordinationv1.Lease {
+func (s Stamp) Held(lease *coordinationv1.Lease, name, self string, term int32, duration time.Duration, now time.Time) *coordinationv1.Lease {
 	fresh := lease == nil || ptr.Deref(lease.Spec.HolderIdentity, "") != self || ptr.Deref(lease.Spec.LeaseTransitions, 0) != term
 	out := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if lease != nil {
@@ -183,7 +183,7 @@ func (s stamp) held(lease *coordinationv1.Lease, name, self string, term int32, 
 	}
 	out.Spec.HolderIdentity = &self
 	out.Spec.LeaseTransitions = &term
-	out.Spec.LeaseDurationSeconds = ptr.To(declared(duration))
+	out.Spec.LeaseDurationSeconds = ptr.To(Declared(duration))
 	if fresh {
 		stamped := metav1.NewMicroTime(now)
 		out.Spec.AcquireTime, out.Spec.RenewTime = &stamped, &stamped
@@ -193,20 +193,20 @@ func (s stamp) held(lease *coordinationv1.Lease, name, self string, term int32, 
 		delete(out.Annotations, StoppedAnnotation)
 		reinstate(out)
 	}
-	out.Labels = overlay(out.Labels, s.labels)
-	out.Annotations = overlay(out.Annotations, s.annotations)
-	out.Labels = overlay(out.Labels, markedLabel(out))
+	out.Labels = Overlay(out.Labels, s.Labels)
+	out.Annotations = Overlay(out.Annotations, s.Annotations)
+	out.Labels = Overlay(out.Labels, markedLabel(out))
 	return out
 }
 
-// declared returns leaseDurationSeconds for a duration, rounded up: the Lease must never declare
+// Declared returns leaseDurationSeconds for a duration, rounded up: the Lease must never declare
 // less than its holder relies on.
-func declared(duration time.Duration) int32 { return int32(math.Ceil(duration.Seconds())) }
+func Declared(duration time.Duration) int32 { return int32(math.Ceil(duration.Seconds())) }
 
-// asked returns a copy of lease on which self asks for it.
-func asked(lease *coordinationv1.Lease, self string) *coordinationv1.Lease {
-	out := storable(lease)
-	out.Annotations = overlay(out.Annotations, map[string]string{NextHolderAnnotation: self})
+// Asked returns a copy of lease on which self asks for it.
+func Asked(lease *coordinationv1.Lease, self string) *coordinationv1.Lease {
+	out := Storable(lease)
+	out.Annotations = Overlay(out.Annotations, map[string]string{NextHolderAnnotation: self})
 	return out
 }
 
@@ -215,18 +215,18 @@ func asked(lease *coordinationv1.Lease, self string) *coordinationv1.Lease {
 func WithoutHolder(
 	lease *coordinationv1.Lease, left map[string]string, now time.Time,
 ) *coordinationv1.Lease {
-	out := storable(lease)
+	out := Storable(lease)
 	stamped := metav1.NewMicroTime(now)
 	out.Spec.HolderIdentity = ptr.To("")
 	out.Spec.LeaseDurationSeconds = ptr.To[int32](releasedSeconds)
 	out.Spec.RenewTime = &stamped
-	out.Annotations = overlay(out.Annotations, left)
+	out.Annotations = Overlay(out.Annotations, left)
 	return out
 }
 
-// storable returns a copy of lease that passes the API server's validation. The stored Lease may
+// Storable returns a copy of lease that passes the API server's validation. The stored Lease may
 // predate that validation.
-func storable(lease *coordinationv1.Lease) *coordinationv1.Lease {
+func Storable(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	out := lease.DeepCopy()
 	if ptr.Deref(out.Spec.LeaseTransitions, 0) < 0 {
 		out.Spec.LeaseTransitions = ptr.To[int32](0)
@@ -237,9 +237,9 @@ func storable(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	return out
 }
 
-// overlay writes the entries of over onto base, which it may change; an empty value removes the
+// Overlay writes the entries of over onto base, which it may change; an empty value removes the
 // key.
-func overlay(base, over map[string]string) map[string]string {
+func Overlay(base, over map[string]string) map[string]string {
 	if len(over) == 0 {
 		return base
 	}

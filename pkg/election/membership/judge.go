@@ -1,4 +1,4 @@
-package election
+package membership
 
 import (
 	"context"
@@ -11,7 +11,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
@@ -23,7 +25,7 @@ func (p *pacemaker) judge(ctx context.Context, in heartbeat.Input) time.Time {
 	o := p.m.cfg.Observer
 	holders := map[string]map[string]time.Time{}
 	for incarnation, changed := range p.named {
-		member := MemberOf(incarnation)
+		member := leaserecord.MemberOf(incarnation)
 		if member == p.m.member {
 			continue
 		}
@@ -40,7 +42,7 @@ func (p *pacemaker) judge(ctx context.Context, in heartbeat.Input) time.Time {
 			j = &judgement{requests: p.requester()}
 			p.judged[member] = j
 		}
-		lease := o.Get(MemberLease(p.m.cfg.Fleet, member))
+		lease := o.Get(leaserecord.MemberLease(p.m.cfg.Fleet, member))
 		step := heartbeat.JudgeInput{
 			Now: in.Now, Right: heartbeat.Right{Until: p.state.Confirmed.Add(p.m.cfg.Timing.RenewDeadline)}, Member: viewOf(lease), Holders: named,
 			Delay: p.delay(live, member), NotBefore: j.notBefore, Timing: in.Timing, Busy: j.requests.Busy(),
@@ -77,14 +79,14 @@ func (p *pacemaker) delay(live []string, judged string) time.Duration {
 }
 
 // strike carries out a judgement.
-func (p *pacemaker) strike(ctx context.Context, j *judgement, member string, lease Observation, out heartbeat.JudgeOutput) {
+func (p *pacemaker) strike(ctx context.Context, j *judgement, member string, lease election.Observation, out heartbeat.JudgeOutput) {
 	klog.FromContext(ctx).V(2).Info("Judged a member that holds shards", "member", member, "incarnation", out.Dead, "action", out.Action)
 	q := p.request(lease)
 	q.Creates = out.Action == heartbeat.JudgeRestore
 	q.Do = func(ctx context.Context, now time.Time) (*coordinationv1.Lease, error) {
 		if out.Action == heartbeat.JudgeRestore {
-			s := stamp{labels: p.m.cfg.Labels}
-			restored := s.held(nil, MemberLease(p.m.cfg.Fleet, member), out.Dead, max(1, lease.HighTerm), p.m.cfg.Timing.LeaseDuration, now)
+			s := leaserecord.Stamp{Labels: p.m.cfg.Labels}
+			restored := s.Held(nil, leaserecord.MemberLease(p.m.cfg.Fleet, member), out.Dead, max(1, lease.HighTerm), p.m.cfg.Timing.LeaseDuration, now)
 			return p.client.Create(ctx, withEnded(restored, out.Member), metav1.CreateOptions{})
 		}
 		marked, err := p.client.Update(ctx, struck(lease.Lease, out, p.m.cfg.Fences() && !faults.MarkSkipped), metav1.UpdateOptions{})
@@ -100,12 +102,12 @@ func (p *pacemaker) strike(ctx context.Context, j *judgement, member string, lea
 }
 
 // struck returns the Lease after a strike. If marked is set, it also fences the dead incarnation in
-// the API server, see [FenceIncarnation].
+// the API server, see [leaserecord.FenceIncarnation].
 func struck(lease *coordinationv1.Lease, out heartbeat.JudgeOutput, marked bool) *coordinationv1.Lease {
 	if marked {
-		lease, _ = FenceIncarnation(lease, out.Dead)
+		lease, _ = leaserecord.FenceIncarnation(lease, out.Dead)
 	}
-	after := withEnded(storable(lease), out.Member)
+	after := withEnded(leaserecord.Storable(lease), out.Member)
 	if out.Member.Holder == "" {
 		holder := ""
 		after.Spec.HolderIdentity = &holder
@@ -122,6 +124,6 @@ func (p *pacemaker) judgedWith(j *judgement, member string, out heartbeat.JudgeO
 	}
 	j.requests.Succeeded()
 	if out.Action == heartbeat.JudgeStrike {
-		p.m.cfg.OnEvent(Event{Type: EventStruck, Name: MemberLease(p.m.cfg.Fleet, member), Holder: out.Dead, Duration: a.Took()})
+		p.m.cfg.OnEvent(election.Event{Type: election.EventStruck, Name: leaserecord.MemberLease(p.m.cfg.Fleet, member), Holder: out.Dead, Duration: a.Took()})
 	}
 }

@@ -1,4 +1,4 @@
-package election
+package membership
 
 import (
 	"cmp"
@@ -15,6 +15,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
@@ -78,19 +80,19 @@ type peer struct {
 	client, watch *leasetest.Client
 	clock         *leasetest.SkewedClock
 	incarnation   int
-	claimant      *Claimant
+	claimant      *election.Claimant
 	membership    *Membership
 	killed        chan struct{} // closed when the process must end
 	acquired      time.Time     // of the current claim; belongs to the claimant's goroutine
 	valid         time.Time     // when its work was last seen to have a right; guarded by schedule.mu
-	claim         *Claim
+	claim         *election.Claim
 	cancel        context.CancelFunc
 	stopped       chan struct{}
 }
 
 func newSchedule(t *testing.T, seed uint64) *schedule {
 	sc := &schedule{t: t, seed: seed, store: leasetest.NewStore(), rng: rand.New(rand.NewPCG(seed, 1))}
-	sc.store.Put(lease("", 1))
+	sc.store.Put(leasetest.Lease(leaseName, "", 1))
 	for i := range 3 {
 		p := &peer{
 			schedule: sc, name: string(rune('a' + i)),
@@ -133,7 +135,7 @@ func (sc *schedule) run() {
 	for _, p := range sc.peers {
 		p.client.Heal()
 		p.watch.Heal()
-		p.claimant.SetDesired(Held)
+		p.claimant.SetDesired(election.Held)
 	}
 	for range 60 {
 		time.Sleep(time.Second) // virtual
@@ -159,7 +161,7 @@ func (sc *schedule) run() {
 // restart restarts the processes that must end or have lost their membership.
 func (sc *schedule) restart() {
 	for _, p := range sc.peers {
-		if closed(p.killed) || closed(p.membership.Lost()) {
+		if isClosed(p.killed) || isClosed(p.membership.Lost()) {
 			p.stop()
 			p.start()
 		}
@@ -193,8 +195,8 @@ func (p *peer) fault() {
 		p.store.BreakWatches()
 	case 9:
 		claimant := p.claimant
-		claimant.SetDesired(Released)
-		time.AfterFunc(d/4, func() { claimant.SetDesired(Held) })
+		claimant.SetDesired(election.Released)
+		time.AfterFunc(d/4, func() { claimant.SetDesired(election.Held) })
 	case 10:
 		p.stop()
 		p.start()
@@ -210,14 +212,14 @@ func (p *peer) fault() {
 	case 13:
 		p.store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "" })
 	case 14:
-		p.store.Remove(MemberLease("f", p.name))
+		p.store.Remove(leaserecord.MemberLease("f", p.name))
 	}
 }
 
 // start starts a new incarnation.
 func (p *peer) start() {
 	p.incarnation++
-	observer, err := NewObserver(ObserverConfig{Fleet: "f", Client: p.watch, Clock: p.clock})
+	observer, err := election.NewObserver(election.ObserverConfig{Fleet: "f", Client: p.watch, Clock: p.clock})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -227,22 +229,22 @@ func (p *peer) start() {
 	// Work that hangs never returns by itself.
 	hangs := p.rng.IntN(10) == 0
 	identity := fmt.Sprintf("%s_%d", p.name, p.incarnation)
-	p.membership, err = NewMembership(MembershipConfig{
-		Fleet: "f", Incarnation: identity, Client: p.client, Observer: observer, Clock: p.clock, Timing: DefaultTiming(),
+	p.membership, err = New(Config{
+		Fleet: "f", Incarnation: identity, Client: p.client, Observer: observer, Clock: p.clock, Timing: election.DefaultTiming(),
 	})
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.claimant, err = NewClaimant(ClaimantConfig{
+	p.claimant, err = election.NewClaimant(election.ClaimantConfig{
 		Name: leaseName, Identity: identity, Client: p.client, Observer: observer, Clock: p.clock,
-		Timing: DefaultTiming(), Heartbeat: p.membership, Revoked: p.membership.Lost(), OnEvent: p.event,
-		Work: func(ctx context.Context, claim *Claim) {
+		Timing: election.DefaultTiming(), Heartbeat: p.membership, Revoked: p.membership.Lost(), OnEvent: p.event,
+		Work: func(ctx context.Context, claim *election.Claim) {
 			if hangs {
 				linger = time.Hour
 			}
 			p.work(ctx, claim, linger, killed)
 		},
-		OnStuck: func(s StuckClaim) {
+		OnStuck: func(s election.StuckClaim) {
 			if !hangs {
 				p.failf("%s is stuck: %+v", p.name, s)
 				return
@@ -255,13 +257,13 @@ func (p *peer) start() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.claimant.SetDesired(Held)
+	p.claimant.SetDesired(election.Held)
 	base := klog.NewContext(p.t.Context(), klog.Logger{})
 	ctx, cancel := context.WithCancel(base)
 	joined, leave := context.WithCancel(base)
 	observing, stopObserving := context.WithCancel(base)
 	p.cancel, p.stopped = cancel, make(chan struct{})
-	go func(claimant *Claimant, membership *Membership, stopped chan struct{}) {
+	go func(claimant *election.Claimant, membership *Membership, stopped chan struct{}) {
 		defer close(stopped)
 		var member, watch sync.WaitGroup
 		watch.Go(func() { observer.Run(observing) })
@@ -281,7 +283,7 @@ func (p *peer) stop() {
 	if took := time.Since(told); took > time.Minute {
 		p.failf("%s took %v to stop", p.name, took)
 	}
-	if closed(p.killed) {
+	if isClosed(p.killed) {
 		p.client.Heal() // for the next incarnation
 		return
 	}
@@ -290,11 +292,11 @@ func (p *peer) stop() {
 	synctest.Wait()
 }
 
-func (p *peer) event(e Event) {
+func (p *peer) event(e election.Event) {
 	switch e.Type {
-	case EventAcquired:
+	case election.EventAcquired:
 		p.acquired, p.claim = time.Now(), p.claimant.Claim()
-	case EventEnded:
+	case election.EventEnded:
 		end := time.Now()
 		if deadline := p.clock.Real(p.claim.Deadline()); deadline.Before(end) {
 			end = deadline
@@ -311,7 +313,7 @@ func (p *peer) event(e Event) {
 
 // work writes every workTick while its claim is valid, and keeps trying for linger after it was
 // asked to stop.
-func (p *peer) work(ctx context.Context, claim *Claim, linger time.Duration, killed <-chan struct{}) {
+func (p *peer) work(ctx context.Context, claim *election.Claim, linger time.Duration, killed <-chan struct{}) {
 	ran := span{who: p.name, term: claim.Term(), begin: time.Now()}
 	tick := time.NewTicker(workTick)
 	defer tick.Stop()

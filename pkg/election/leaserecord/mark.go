@@ -1,4 +1,4 @@
-package election
+package leaserecord
 
 import (
 	"maps"
@@ -34,12 +34,12 @@ const (
 
 // Fenced reports whether the incarnation is marked as fenced on its member's Lease.
 func (r Record) Fenced(incarnation string) bool {
-	return slices.Contains(list(r.Annotations[FencedAnnotation]), incarnation)
+	return slices.Contains(Items(r.Annotations[FencedAnnotation]), incarnation)
 }
 
 // FencedIncarnations returns the incarnations that are marked as fenced, the latest last.
 func (r Record) FencedIncarnations() []string {
-	return list(r.Annotations[FencedAnnotation])
+	return Items(r.Annotations[FencedAnnotation])
 }
 
 // FenceIncarnation returns a copy of a member's Lease that fences the incarnation, and reports
@@ -47,30 +47,30 @@ func (r Record) FencedIncarnations() []string {
 // Lease has none of its credentials, because it never published any or because a later incarnation
 // holds the Lease. The spec is unchanged: a mark is not a heartbeat.
 func FenceIncarnation(lease *coordinationv1.Lease, incarnation string) (*coordinationv1.Lease, bool) {
-	record := RecordFrom(lease)
+	record := From(lease)
 	// A Lease without a holder was released or struck, and nobody else has published on it since.
 	if lease == nil || record.Holder != incarnation && record.Holder != "" {
 		return lease, false
 	}
 	out := lease.DeepCopy()
-	out.Annotations = overlay(out.Annotations, marksFor(record, incarnation))
-	out.Labels = overlay(out.Labels, markedLabel(out))
+	out.Annotations = Overlay(out.Annotations, MarksFor(record, incarnation))
+	out.Labels = Overlay(out.Labels, markedLabel(out))
 	if maps.Equal(out.Annotations, lease.Annotations) && maps.Equal(out.Labels, lease.Labels) {
 		return lease, false
 	}
 	return out, true
 }
 
-// marksFor returns the annotations that fence the incarnation, whose credentials the Lease lists,
+// MarksFor returns the annotations that fence the incarnation, whose credentials the Lease lists,
 // in addition to those already fenced. It returns nil if the Lease lists no credentials.
-func marksFor(r Record, incarnation string) map[string]string {
-	credentials := list(r.Annotations[CredentialsAnnotation])
+func MarksFor(r Record, incarnation string) map[string]string {
+	credentials := Items(r.Annotations[CredentialsAnnotation])
 	if len(credentials) == 0 {
 		return nil
 	}
 	return map[string]string{
-		FencedAnnotation:            joined(list(r.Annotations[FencedAnnotation]), []string{incarnation}, maxFencedIncarnations),
-		FencedCredentialsAnnotation: joined(list(r.Annotations[FencedCredentialsAnnotation]), credentials, maxFencedCredentials),
+		FencedAnnotation:            joined(Items(r.Annotations[FencedAnnotation]), []string{incarnation}, maxFencedIncarnations),
+		FencedCredentialsAnnotation: joined(Items(r.Annotations[FencedCredentialsAnnotation]), credentials, maxFencedCredentials),
 	}
 }
 
@@ -98,8 +98,8 @@ func joined(old, more []string, most int) string {
 	return strings.Join(old[max(0, len(old)-most):], ",")
 }
 
-// list returns the items of an annotation.
-func list(annotation string) []string {
+// Items returns the items of an annotation.
+func Items(annotation string) []string {
 	if annotation == "" {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package election
+package leaserecord
 
 import (
 	"maps"
@@ -29,11 +29,11 @@ const retiredOwner = types.UID("f1071114-0000-4000-8000-000000000000")
 // has an owner that does not exist, so that the cluster's garbage collector deletes it: a fleet
 // itself deletes no Leases.
 func Retired(lease *coordinationv1.Lease, why string, collectable bool) *coordinationv1.Lease {
-	out := storable(lease)
+	out := Storable(lease)
 	foreign := func(key, _ string) bool { return strings.HasPrefix(key, ours) }
 	maps.DeleteFunc(out.Labels, foreign)
 	maps.DeleteFunc(out.Annotations, foreign)
-	out.Annotations = overlay(out.Annotations, map[string]string{
+	out.Annotations = Overlay(out.Annotations, map[string]string{
 		RetiredAnnotation:  why,
 		ReleasedAnnotation: strconv.Itoa(int(ptr.Deref(out.Spec.LeaseTransitions, 0))),
 	})

@@ -1,4 +1,4 @@
-package election
+package leaserecord
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 )
 
 func memberLease(holder, credentials, fenced, fencedCredentials string) *coordinationv1.Lease {
-	annotations := overlay(map[string]string{StateAnnotation: "active"}, map[string]string{
+	annotations := Overlay(map[string]string{"flotilla.dev/state": "active"}, map[string]string{
 		CredentialsAnnotation: credentials, FencedAnnotation: fenced, FencedCredentialsAnnotation: fencedCredentials,
 	})
 	var labels map[string]string
@@ -67,7 +67,7 @@ func TestMarksDoNotOutgrowTheLease(t *testing.T) {
 	for _, value := range lease.Annotations {
 		size += len(value)
 	}
-	record := RecordFrom(lease)
+	record := From(lease)
 	if size > 64<<10 || !record.Fenced("a_199") || record.Fenced("a_1") {
 		t.Errorf("%d bytes of annotations and the incarnations %v, want at most 64 KiB, with the last and without the first", size, record.FencedIncarnations())
 	}

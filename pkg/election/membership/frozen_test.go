@@ -1,4 +1,4 @@
-package election
+package membership
 
 import (
 	"net/http"
@@ -8,8 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"k8s.io/utils/clock"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 )
 
 // machineClock is the clock of a virtual machine: it stops while the machine is paused.
@@ -48,7 +50,7 @@ func (c *machineClock) resume() {
 // writes pass until its next heartbeat is answered, or else until its renew deadline. Its watch
 // delivers nothing: after such a pause its connection is gone.
 func TestFrozenClock(t *testing.T) {
-	timing := DefaultTiming()
+	timing := election.DefaultTiming()
 	for name, test := range map[string]struct {
 		frozen, answered bool
 		// least and most bound how long writes pass after the holder resumes.
@@ -68,9 +70,9 @@ func TestFrozenClock(t *testing.T) {
 				machine := &machineClock{}
 				h.free(1)
 				a := h.processOn(machine, "a_1", 1)
-				h.sleep(time.Second)
+				h.Sleep(time.Second)
 				b := h.process("b_1", 1)
-				h.sleep(20 * time.Second)
+				h.Sleep(20 * time.Second)
 				f, err := fence.New(fence.Config{Member: "a_1", Shard: "ns-01", Clock: machine})
 				if err != nil {
 					t.Fatal(err)
@@ -87,9 +89,9 @@ func TestFrozenClock(t *testing.T) {
 				if test.frozen {
 					machine.pause()
 				}
-				h.sleep(time.Minute)
-				if b.held() == 0 || h.holder(leaseName) != "b_1" {
-					t.Fatalf("the Lease is held by %q, want b_1", h.holder(leaseName))
+				h.Sleep(time.Minute)
+				if b.held() == 0 || h.Holder(leaseName) != "b_1" {
+					t.Fatalf("the Lease is held by %q, want b_1", h.Holder(leaseName))
 				}
 				if test.frozen {
 					machine.resume()

@@ -1,4 +1,4 @@
-package election
+package leaserecord
 
 import (
 	"testing"
@@ -11,7 +11,20 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func TestRecordFrom(t *testing.T) {
+const (
+	self      = "a_1"
+	leaseName = "f-ns-01"
+)
+
+// at returns a time.
+func at(seconds int) time.Time { return time.Unix(int64(1_000_000+seconds), 0) }
+
+// held returns a Lease that a process with another clock has acquired.
+func held(holder string, term int32) *coordinationv1.Lease {
+	return Stamp{}.Held(nil, leaseName, holder, term, 15*time.Second, at(-1_000))
+}
+
+func TestFrom(t *testing.T) {
 	stamp := metav1.NewMicroTime(at(5))
 	for name, tc := range map[string]struct {
 		lease *coordinationv1.Lease
@@ -49,8 +62,8 @@ func TestRecordFrom(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, RecordFrom(tc.lease), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("RecordFrom() is not as wanted (-want +got):\n%s", diff)
+			if diff := cmp.Diff(tc.want, From(tc.lease), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("From() is not as wanted (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -59,8 +72,8 @@ func TestRecordFrom(t *testing.T) {
 // The Lease must never declare less than its holder relies on.
 func TestHeldRoundsDurationUp(t *testing.T) {
 	for duration, want := range map[time.Duration]int32{time.Second: 1, 1001 * time.Millisecond: 2, 15 * time.Second: 15, 14900 * time.Millisecond: 15} {
-		if got := *(stamp{}).held(nil, "f-s", self, 1, duration, at(0)).Spec.LeaseDurationSeconds; got != want {
-			t.Errorf("held() for %v declares %d s, want %d", duration, got, want)
+		if got := *(Stamp{}).Held(nil, "f-s", self, 1, duration, at(0)).Spec.LeaseDurationSeconds; got != want {
+			t.Errorf("Held() for %v declares %d s, want %d", duration, got, want)
 		}
 	}
 }
@@ -80,30 +93,30 @@ func TestStopped(t *testing.T) {
 			t.Errorf("%q: stopped for %v, want %v", text, got, want)
 		}
 	}
-	before := lease("", 4)
+	before := held(self, 4)
 	before.Annotations = map[string]string{StoppedAnnotation: StoppedText(4, time.Second)}
-	if next := (stamp{}).held(before, leaseName, self, 5, 15*time.Second, at(0)); next.Annotations[StoppedAnnotation] != "" {
+	if next := (Stamp{}).Held(before, leaseName, self, 5, 15*time.Second, at(0)); next.Annotations[StoppedAnnotation] != "" {
 		t.Errorf("a new holder keeps the previous one's annotation: %q", next.Annotations[StoppedAnnotation])
 	}
 }
 
 func TestHeldKeepsUnknownFields(t *testing.T) {
-	before := lease(self, 4)
+	before := held(self, 4)
 	before.ResourceVersion, before.OwnerReferences = "9", []metav1.OwnerReference{{Name: "x"}}
 	before.Spec.Strategy = ptr.To(coordinationv1.OldestEmulationVersion)
 	original := before.DeepCopy()
 
-	same := (stamp{}).held(before, leaseName, self, 4, 15*time.Second, at(0))
+	same := (Stamp{}).Held(before, leaseName, self, 4, 15*time.Second, at(0))
 	if same.ResourceVersion != "9" || len(same.OwnerReferences) != 1 || same.Spec.Strategy == nil {
-		t.Errorf("held() = %+v, want resourceVersion, owners and strategy as they were", same)
+		t.Errorf("Held() = %+v, want resourceVersion, owners and strategy as they were", same)
 	}
 	if !same.Spec.AcquireTime.Equal(before.Spec.AcquireTime) || !same.Spec.RenewTime.Equal(before.Spec.RenewTime) {
-		t.Errorf("held() acquired %v, renewed %v, want the times as they were", same.Spec.AcquireTime, same.Spec.RenewTime)
+		t.Errorf("Held() acquired %v, renewed %v, want the times as they were", same.Spec.AcquireTime, same.Spec.RenewTime)
 	}
-	if next := (stamp{}).held(before, leaseName, self, 5, 15*time.Second, at(0)); !next.Spec.AcquireTime.Time.Equal(at(0)) || !next.Spec.RenewTime.Time.Equal(at(0)) {
-		t.Errorf("held() in a new term acquired %v, renewed %v, want the new time", next.Spec.AcquireTime, next.Spec.RenewTime)
+	if next := (Stamp{}).Held(before, leaseName, self, 5, 15*time.Second, at(0)); !next.Spec.AcquireTime.Time.Equal(at(0)) || !next.Spec.RenewTime.Time.Equal(at(0)) {
+		t.Errorf("Held() in a new term acquired %v, renewed %v, want the new time", next.Spec.AcquireTime, next.Spec.RenewTime)
 	}
 	if diff := cmp.Diff(original, before); diff != "" {
-		t.Errorf("held() changed its argument (-before +after):\n%s", diff)
+		t.Errorf("Held() changed its argument (-before +after):\n%s", diff)
 	}
 }

@@ -1,4 +1,4 @@
-package election
+package membership
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
 const (
@@ -56,7 +58,7 @@ func (m *Membership) Publish(ctx context.Context, c Credential) (err error) {
 	if c.ID == "" || strings.Contains(c.ID, ",") {
 		return fmt.Errorf("credential id %q must not be empty or have commas", c.ID)
 	}
-	name := MemberLease(m.cfg.Fleet, m.member)
+	name := leaserecord.MemberLease(m.cfg.Fleet, m.member)
 	changed, stop := m.cfg.Observer.Subscribe(func(changed string) bool { return changed == name })
 	defer stop()
 	defer func() {
@@ -70,9 +72,9 @@ func (m *Membership) Publish(ctx context.Context, c Credential) (err error) {
 		switch {
 		case lease.Fenced(m.cfg.Incarnation):
 			return ErrMarked
-		case closed(m.lost):
-			return ErrMembershipLost
-		case lease.Holder == m.cfg.Incarnation && slices.Contains(list(lease.Annotations[CredentialsAnnotation]), c.ID):
+		case isClosed(m.lost):
+			return ErrLost
+		case lease.Holder == m.cfg.Incarnation && slices.Contains(leaserecord.Items(lease.Annotations[leaserecord.CredentialsAnnotation]), c.ID):
 			return nil
 		}
 		select {
@@ -92,7 +94,7 @@ func (m *Membership) Revoke() { m.revoke() }
 // fenced ones.
 func (m *Membership) credentialAnnotations() map[string]string {
 	now := m.cfg.Clock.Now()
-	lease := m.cfg.Observer.Get(MemberLease(m.cfg.Fleet, m.member))
+	lease := m.cfg.Observer.Get(leaserecord.MemberLease(m.cfg.Fleet, m.member))
 	out := map[string]string{}
 	switch {
 	case lease.Exists && lease.Holder != "" && lease.Holder != m.cfg.Incarnation:
@@ -100,21 +102,21 @@ func (m *Membership) credentialAnnotations() map[string]string {
 		// release it. That write removes the credentials the incarnation published, so it must also
 		// fence them. If the Lease has changed since it was observed, the write is refused and this
 		// runs again.
-		maps.Copy(out, marksFor(lease.Record, lease.Holder))
+		maps.Copy(out, leaserecord.MarksFor(lease.Record, lease.Holder))
 	case lease.Exists && lease.IsStruck() && !lease.Fenced(lastEnded(lease.Record)):
 		// The member that struck it did not mark it: the policy was not enforced then, or the mark
 		// was refused.
-		maps.Copy(out, marksFor(lease.Record, lastEnded(lease.Record)))
-	case m.credentials.outlived(lease.Annotations[FencedCredentialsAnnotation], now):
-		out[FencedAnnotation], out[FencedCredentialsAnnotation] = "", ""
+		maps.Copy(out, leaserecord.MarksFor(lease.Record, lastEnded(lease.Record)))
+	case m.credentials.outlived(lease.Annotations[leaserecord.FencedCredentialsAnnotation], now):
+		out[leaserecord.FencedAnnotation], out[leaserecord.FencedCredentialsAnnotation] = "", ""
 	}
-	out[CredentialsAnnotation] = m.credentials.list(now)
+	out[leaserecord.CredentialsAnnotation] = m.credentials.list(now)
 	return out
 }
 
 // lastEnded returns one of the incarnations that a member's Lease lists as ended; empty if there is
 // none.
-func lastEnded(r Record) string {
+func lastEnded(r leaserecord.Record) string {
 	ended := r.Ended()
 	if len(ended) == 0 {
 		return ""

@@ -1,27 +1,28 @@
-package election
+package membership
 
 import (
 	"slices"
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/uuid"
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
-// StateAnnotation holds a MemberState, on a member's Lease.
+// StateAnnotation holds a State, on a member's Lease.
 const StateAnnotation = "flotilla.dev/state"
 
-// MemberState is the state that a member declares on its Lease.
-type MemberState string
+// State is the state that a member declares on its Lease.
+type State string
 
 const (
-	// MemberJoining: has just started and must not cause moves yet. Any unknown value counts as
+	// Joining: has just started and must not cause moves yet. Any unknown value counts as
 	// joining.
-	MemberJoining MemberState = "joining"
-	// MemberActive: counts for the ring.
-	MemberActive MemberState = "active"
-	// MemberLeaving: hands over its shards and gets no others.
-	MemberLeaving MemberState = "leaving"
+	Joining State = "joining"
+	// Active: counts for the ring.
+	Active State = "active"
+	// Leaving: hands over its shards and gets no others.
+	Leaving State = "leaving"
 )
 
 // Member is one live member as this process sees it.
@@ -31,7 +32,7 @@ type Member struct {
 	// Incarnation is the process start that holds the member's Lease.
 	Incarnation string
 	// State that the member declares.
-	State MemberState
+	State State
 	// Since is when this process first saw the incarnation hold its Lease.
 	Since time.Time
 	// Acquired is when it acquired its Lease, by its own clock. Compare it only with other members'
@@ -50,42 +51,25 @@ type Roster struct {
 	next    time.Time
 }
 
-// NewIncarnation returns the identity of a new process start of the member: "<member>_<uuid>".
-func NewIncarnation(member string) string {
-	return member + "_" + string(uuid.NewUUID())
-}
-
-// MemberOf returns the member that an incarnation belongs to: the part before the last underscore,
-// which no pod name contains. It is empty if there is no underscore.
-func MemberOf(incarnation string) string {
-	i := strings.LastIndexByte(incarnation, '_')
-	return incarnation[:max(i, 0)]
-}
-
-// MemberLease returns the name of a member's Lease: "<fleet>-member-<member>".
-func MemberLease(fleet, member string) string {
-	return fleet + "-member-" + member
-}
-
 // RosterFrom returns the members that are live at now: the holders of the fleet's member Leases
 // that have not expired. atLeast is the reader's own LeaseDuration, see Observation.ExpiresAt.
 // RosterFrom skips a Lease whose holder is not an incarnation of the member it is named after, and
 // one without a state, which a judge has restored. It is pure, and the order of observations does
 // not matter.
-func RosterFrom(fleet string, observations []Observation, atLeast time.Duration, now time.Time) Roster {
+func RosterFrom(fleet string, observations []election.Observation, atLeast time.Duration, now time.Time) Roster {
 	var r Roster
 	for _, obs := range observations {
-		name, ok := strings.CutPrefix(obs.Name, MemberLease(fleet, ""))
-		if !ok || !obs.Exists || obs.Holder == "" || MemberOf(obs.Holder) != name || obs.Expired(now, atLeast) {
+		name, ok := strings.CutPrefix(obs.Name, leaserecord.MemberLease(fleet, ""))
+		if !ok || !obs.Exists || obs.Holder == "" || leaserecord.MemberOf(obs.Holder) != name || obs.Expired(now, atLeast) {
 			continue
 		}
 		word, says := obs.Annotations[StateAnnotation]
 		if !says {
 			continue
 		}
-		state := MemberState(word)
-		if state != MemberActive && state != MemberLeaving {
-			state = MemberJoining
+		state := State(word)
+		if state != Active && state != Leaving {
+			state = Joining
 		}
 		r.members = append(r.members, Member{
 			Name:        name,
@@ -120,24 +104,24 @@ func (r Roster) Get(name string) (Member, bool) {
 
 // Live returns the names of all members, sorted.
 func (r Roster) Live() []string {
-	return r.names(MemberJoining, MemberActive, MemberLeaving)
+	return r.names(Joining, Active, Leaving)
 }
 
 // Active returns the names of the members that count for the ring, sorted: the active ones, or the
 // joining ones if none is active. Leaving members never count.
 func (r Roster) Active() []string {
-	if active := r.names(MemberActive); len(active) > 0 {
+	if active := r.names(Active); len(active) > 0 {
 		return active
 	}
-	return r.names(MemberJoining)
+	return r.names(Joining)
 }
 
 // Grown returns the roster as it will be once all joining members are active.
 func (r Roster) Grown() Roster {
 	r.members = slices.Clone(r.members)
 	for i := range r.members {
-		if r.members[i].State == MemberJoining {
-			r.members[i].State = MemberActive
+		if r.members[i].State == Joining {
+			r.members[i].State = Active
 		}
 	}
 	return r
@@ -149,7 +133,7 @@ func (r Roster) NextChange() time.Time {
 	return r.next
 }
 
-func (r Roster) names(states ...MemberState) []string {
+func (r Roster) names(states ...State) []string {
 	var names []string
 	for _, m := range r.members {
 		if slices.Contains(states, m.State) {

@@ -1,0 +1,24 @@
+package leaserecord
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
+)
+
+// NewIncarnation returns the identity of a new process start of the member: "<member>_<uuid>".
+func NewIncarnation(member string) string {
+	return member + "_" + string(uuid.NewUUID())
+}
+
+// MemberOf returns the member that an incarnation belongs to: the part before the last underscore,
+// which no pod name contains. It is empty if there is no underscore.
+func MemberOf(incarnation string) string {
+	i := strings.LastIndexByte(incarnation, '_')
+	return incarnation[:max(i, 0)]
+}
+
+// MemberLease returns the name of a member's Lease: "<fleet>-member-<member>".
+func MemberLease(fleet, member string) string {
+	return fleet + "-member-" + member
+}
