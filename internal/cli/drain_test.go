@@ -18,7 +18,6 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
-	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -76,7 +75,7 @@ func TestDrainRefused(t *testing.T) {
 		{"the last", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-1"].Annotations[leaseapi.DrainAnnotation] = "x" },
 			[]string{"the last that serves ring namespaces, cluster", "--force"}},
 		{"the last of a ring", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-1"].Annotations[leaseapi.RingsAnnotation] = "namespaces" }, []string{"the last that serves ring cluster"}},
-		{"the other leaves", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-1"].Annotations[membership.StateAnnotation] = "leaving" }, []string{"the last"}},
+		{"the other leaves", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-1"].Annotations[leaserecord.StateAnnotation] = "leaving" }, []string{"the last"}},
 		{"gone", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-0"].Spec.HolderIdentity = ptr.To("") }, []string{"flotilla-0 is gone", "--force"}},
 		{"timeout", "drain flotilla-0 --timeout=-1s", func(leases) {}, []string{"--timeout=-1s", "up to 24h0m0s"}},
 	} {

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -95,7 +94,7 @@ func (l leases) hold(name, member string, term int32) *coordinationv1.Lease {
 func (l leases) member(name string, plan shard.Plan) *coordinationv1.Lease {
 	lease := l.hold(leaserecord.MemberLease(testFleet, name), name, 1)
 	lease.Labels = map[string]string{leaseapi.FleetLabel: testFleet}
-	lease.Annotations[membership.StateAnnotation] = string(membership.Active)
+	lease.Annotations[leaserecord.StateAnnotation] = string(membership.Active)
 	lease.Annotations[leaseapi.GenerationAnnotation] = strconv.FormatInt(plan.Generation, 10)
 	return lease
 }
@@ -167,7 +166,7 @@ func (l leases) measure(plan shard.Plan) {
 		o.Annotations[leaseapi.MemoryAnnotation] = takes.String()
 	}
 	for name, lease := range l {
-		if strings.HasPrefix(name, leaserecord.MemberLease(testFleet, "")) {
+		if leaserecord.IsMemberLease(testFleet, name) {
 			lease.Annotations[leaseapi.MemoryAnnotation] = leaseapi.Memory{Live: 100_000_000, Beside: 24_000_000}.String()
 		}
 	}

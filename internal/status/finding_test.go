@@ -16,7 +16,6 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
-	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/history"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -170,8 +169,8 @@ var findingCases = []findingCase{
 	{name: "silent", make: func(s *scene) { s.member("flotilla-2"); s.silence("flotilla-2", time.Minute) }, want: []string{"warning MemberSilent member flotilla-2"}, says: "for 59s"},
 	{name: "silent for so long that it is forgotten", make: func(s *scene) { s.member("flotilla-2"); s.silence("flotilla-2", time.Hour) }},
 	{name: "left", make: func(s *scene) { s.member("flotilla-2"); s.release("flotilla-2", time.Minute) }},
-	{name: "joining", make: func(s *scene) { s.member("flotilla-2").Annotations[membership.StateAnnotation] = "joining" }, want: []string{"warning MemberJoining member flotilla-2"}, says: "for 29m59s"},
-	{name: "leaving", make: func(s *scene) { s.member("flotilla-2").Annotations[membership.StateAnnotation] = "leaving" }, watched: 5 * time.Minute, want: []string{"warning MemberLeaving member flotilla-2"}},
+	{name: "joining", make: func(s *scene) { s.member("flotilla-2").Annotations[leaserecord.StateAnnotation] = "joining" }, want: []string{"warning MemberJoining member flotilla-2"}, says: "for 29m59s"},
+	{name: "leaving", make: func(s *scene) { s.member("flotilla-2").Annotations[leaserecord.StateAnnotation] = "leaving" }, watched: 5 * time.Minute, want: []string{"warning MemberLeaving member flotilla-2"}},
 	{name: "drained", make: func(s *scene) { s.member("flotilla-2").Annotations[leaseapi.DrainAnnotation] = "2027-01-02T03:00:00Z" }, want: []string{"note MemberDrained member flotilla-2"}, says: "drained since 2027-01-02T03:00:00Z"},
 	{name: "all drained", make: func(s *scene) {
 		s.at("flotilla-0").Annotations[leaseapi.DrainAnnotation], s.at("flotilla-1").Annotations[leaseapi.DrainAnnotation] = "x", "x"
@@ -490,7 +489,7 @@ func spoil(random *rand.Rand, lease *coordinationv1.Lease) {
 	word := func() string { return nonsense[random.IntN(len(nonsense))] }
 	annotations := []string{
 		leaseapi.RangeAnnotation, leaseapi.ControllersAnnotation, leaseapi.PlanAnnotation, leaseapi.GenerationAnnotation, leaseapi.ReadyAnnotation, leaseapi.RunningAnnotation,
-		leaseapi.CensusAnnotation, leaseapi.RingsAnnotation, leaseapi.DrainAnnotation, leaseapi.RefusedAnnotation, leaseapi.RejectedAnnotation, membership.StateAnnotation, leaserecord.NextHolderAnnotation,
+		leaseapi.CensusAnnotation, leaseapi.RingsAnnotation, leaseapi.DrainAnnotation, leaseapi.RefusedAnnotation, leaseapi.RejectedAnnotation, leaserecord.StateAnnotation, leaserecord.NextHolderAnnotation,
 	}
 	for range 1 + random.IntN(4) {
 		switch random.IntN(7) {

@@ -96,7 +96,7 @@ func (s *scene) member(name string) *coordinationv1.Lease {
 	lease := s.hold(leaserecord.MemberLease(testFleet, name), name, 1)
 	lease.Labels = map[string]string{leaseapi.FleetLabel: testFleet}
 	maps.Copy(lease.Annotations, map[string]string{
-		membership.StateAnnotation: string(membership.Active), leaseapi.PlanAnnotation: s.plan.Digest(), leaseapi.GenerationAnnotation: strconv.FormatInt(s.plan.Generation, 10),
+		leaserecord.StateAnnotation: string(membership.Active), leaseapi.PlanAnnotation: s.plan.Digest(), leaseapi.GenerationAnnotation: strconv.FormatInt(s.plan.Generation, 10),
 	})
 	return lease
 }

@@ -51,7 +51,7 @@ func (h lockHold) onTheWire(d moment) bool {
 func (c *checker) readLeaderLock(e event) {
 	name := e.ObjectRef.Name
 	switch {
-	case strings.HasPrefix(name, leaserecord.MemberLease(c.fleet, "")) && e.ObjectRef.Namespace == c.namespace:
+	case leaserecord.IsMemberLease(c.fleet, name) && e.ObjectRef.Namespace == c.namespace:
 		if e.refused() || e.failed() || e.Verb == "delete" {
 			return
 		}

@@ -41,7 +41,7 @@
 //     from a snapshot. By that clock the claim is still valid on resuming. The fence lets writes
 //     pass until the answer to the next heartbeat says that the claim has ended: within a
 //     RetryPeriod, or, if no answer comes, until the RenewDeadline, by that clock. A fence in the
-//     API server covers this; see FenceIncarnation in package leaserecord.
+//     API server covers this; see [leaserecord.FenceIncarnation].
 //   - Anyone who writes a Lease in the name of an incarnation that has ended, or releases it in its
 //     holder's name, makes a second holder possible until the first has seen it, which takes one
 //     watch event.

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -59,7 +58,7 @@ func TestLivingMatchesList(t *testing.T) {
 			wantNamed := map[string]time.Time{}
 			for _, obs := range o.List() {
 				switch {
-				case strings.HasPrefix(obs.Name, leaserecord.MemberLease("f", "")):
+				case leaserecord.IsMemberLease("f", obs.Name):
 					wantMembers = append(wantMembers, obs.Name)
 				case obs.Heartbeat != nil:
 					wantNamed[obs.Holder] = later(wantNamed[obs.Holder], obs.Seen)

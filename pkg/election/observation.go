@@ -3,7 +3,6 @@ package election
 import (
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -120,7 +119,7 @@ func Link(fleet string, observations []Observation) []Observation {
 	known, follow := map[string]*Observation{}, false
 	for i, o := range observations {
 		known[o.Name] = &observations[i]
-		follow = follow || strings.HasPrefix(o.Name, leaserecord.MemberLease(fleet, "")) && o.Protocol() > 1
+		follow = follow || leaserecord.IsMemberLease(fleet, o.Name) && o.Protocol() > 1
 	}
 	if !follow {
 		return observations
@@ -136,7 +135,7 @@ func Link(fleet string, observations []Observation) []Observation {
 // nil, the Heartbeat is a Lease that has been absent since absent.
 func (o Observation) linked(fleet string, extra []string, absent time.Time, known func(name string) *Observation) Observation {
 	member := leaserecord.MemberOf(o.Holder)
-	if o.Heartbeat != nil || member == "" || strings.HasPrefix(o.Name, leaserecord.MemberLease(fleet, "")) || slices.Contains(extra, o.Name) {
+	if o.Heartbeat != nil || member == "" || leaserecord.IsMemberLease(fleet, o.Name) || slices.Contains(extra, o.Name) {
 		return o
 	}
 	name := leaserecord.MemberLease(fleet, member)

@@ -179,11 +179,6 @@ func (o *Observer) linked(obs *Observation) Observation {
 	return obs.linked(o.cfg.Fleet, o.cfg.Extra, o.syncedAt, func(name string) *Observation { return o.known[name] })
 }
 
-// isMember reports whether name is that of a member's Lease.
-func (o *Observer) isMember(name string) bool {
-	return strings.HasPrefix(name, leaserecord.MemberLease(o.cfg.Fleet, ""))
-}
-
 // List returns what is known about every existing Lease, sorted by name. Until something changes,
 // every call returns the same slice, which must not be modified.
 func (o *Observer) List() []Observation {
@@ -315,7 +310,7 @@ func (o *Observer) change(name string, next func(Observation, time.Time) (Observ
 	for s := range o.ofLease[name] {
 		s.notify()
 	}
-	if o.isMember(name) && before.Annotations[leaserecord.EndedAnnotation] != after.Annotations[leaserecord.EndedAnnotation] {
+	if leaserecord.IsMemberLease(o.cfg.Fleet, name) && before.Annotations[leaserecord.EndedAnnotation] != after.Annotations[leaserecord.EndedAnnotation] {
 		o.notifyClaims()
 	}
 }

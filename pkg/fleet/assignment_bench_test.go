@@ -37,7 +37,7 @@ func BenchmarkAssign(b *testing.B) {
 		seen, _ := election.Observation{}.Saw(&coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: leaserecord.MemberLease("flotilla", name), ResourceVersion: strconv.Itoa(i + 1),
-				Annotations: map[string]string{membership.StateAnnotation: string(membership.Active)},
+				Annotations: map[string]string{leaserecord.StateAnnotation: string(membership.Active)},
 			},
 			Spec: coordinationv1.LeaseSpec{
 				HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &metav1.MicroTime{Time: now}, AcquireTime: &metav1.MicroTime{Time: now},

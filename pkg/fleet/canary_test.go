@@ -243,7 +243,7 @@ func TestKeepNewest(t *testing.T) {
 			observations = append(observations, election.Observation{
 				Record: leaserecord.Record{
 					Name: leaserecord.MemberLease("flotilla", name), Holder: name + "_1", Duration: time.Minute, RenewTime: time.Now(), AcquireTime: time.Now(),
-					Annotations: map[string]string{membership.StateAnnotation: string(membership.Active), leaseapi.CatalogueAnnotation: skew.Build{Version: version, Controllers: []skew.Controller{{Name: "c"}}}.Known().String()},
+					Annotations: map[string]string{leaserecord.StateAnnotation: string(membership.Active), leaseapi.CatalogueAnnotation: skew.Build{Version: version, Controllers: []skew.Controller{{Name: "c"}}}.Known().String()},
 				},
 				Exists: true, Seen: time.Now(), HolderSeen: time.Now(),
 			})

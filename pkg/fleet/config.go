@@ -109,8 +109,9 @@ type Config struct {
 	// ctx supplies values only; the work must not depend on its end.
 	Build func(ctx context.Context, work Work) (Instance, error)
 	// Expect is called with the ranges of the shards whose work this member does, prepares or is
-	// about to: before the first Build of each, and whenever they change. A Build that has begun may
-	// end after its range is gone from them. Expect must not block. Default: nobody is told.
+	// about to: before the first Build of each, and whenever they change. A Build that has begun
+	// may end after its range is gone from them. Expect must not wait for the API server. Default:
+	// nobody is told.
 	Expect func(ranges []shard.Range)
 	// HandoffTimeout bounds each step of a handoff: how long work may go on writing after it was
 	// asked to stop, how long a leaving member waits until others ask for its shards, and how long

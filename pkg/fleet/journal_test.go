@@ -25,7 +25,7 @@ import (
 var journalStart = time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func seenMember(holder, state string, annotations map[string]string) election.Observation {
-	all := map[string]string{membership.StateAnnotation: state}
+	all := map[string]string{leaserecord.StateAnnotation: state}
 	maps.Copy(all, annotations)
 	return seen("flotilla-member-a", holder, 1, 0, all, nil)
 }

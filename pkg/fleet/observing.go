@@ -43,7 +43,7 @@ func (m *Member) leaves(incarnation string) bool {
 		return false
 	}
 	lease := m.observer.Get(leaserecord.MemberLease(m.config.Fleet, leaserecord.MemberOf(incarnation)))
-	return lease.Holder != incarnation || lease.Annotations[membership.StateAnnotation] == string(membership.Leaving)
+	return lease.Holder != incarnation || lease.Annotations[leaserecord.StateAnnotation] == string(membership.Leaving)
 }
 
 // handover returns how the shard that was just released was given away.

@@ -71,7 +71,7 @@ func (p *planner) run(ctx context.Context) {
 	}
 	changed, stop := m.observer.SubscribeChanges(func(before, after election.Observation) bool {
 		return before.Exists != after.Exists || before.Holder != after.Holder ||
-			before.Annotations[membership.StateAnnotation] != after.Annotations[membership.StateAnnotation] ||
+			before.Annotations[leaserecord.StateAnnotation] != after.Annotations[leaserecord.StateAnnotation] ||
 			before.Annotations[leaseapi.PlanAnnotation] != after.Annotations[leaseapi.PlanAnnotation]
 	})
 	defer stop()

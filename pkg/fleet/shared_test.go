@@ -87,24 +87,38 @@ func TestWhatOthersWroteIsSeen(t *testing.T) {
 }
 
 // TestSlowFillIsNotBegunAgain has the holder of everything die while another member, which will own
-// it all, still fills its caches, and for much longer than a step of a handoff may take. Nothing is
-// thrown away and listed again: that took three times as long where it was the processor that was
-// short.
+// it all, still fills its caches, for much longer than a step of a handoff may take. Nothing is
+// thrown away and listed again, unless it takes very long: then the work begins with empty caches.
 func TestSlowFillIsNotBegunAgain(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, s *testFleet) {
-		a := s.launch("a", nil)
-		pass(20 * time.Second)
-		s.drain("a", "x")
-		s.launch("b", with(func(c *fakeWork) Instance { return slowWarm{c, time.Minute} }))
-		s.joins("b")
-		pass(5 * time.Second)
-		before := s.counts()
-		a.client.Block()
-		pass(2 * time.Minute)
-		s.allHeld("b")
-		after := s.counts()
-		if began, warm := after.begun-before.begun, after.warm-before.warm; began != len(s.plan.Shards()) || warm != began {
-			t.Errorf("%d shards began, %d of them with the caches that were being filled, want all %d", began, warm, len(s.plan.Shards()))
-		}
-	})
+	for name, tc := range map[string]struct {
+		takes time.Duration
+		warm  bool
+	}{
+		"slow": {time.Minute, true},
+		"hung": {time.Hour, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 2, func(t *testing.T, s *testFleet) {
+				a := s.launch("a", nil)
+				pass(20 * time.Second)
+				s.drain("a", "x")
+				s.launch("b", with(func(c *fakeWork) Instance { return slowWarm{c, tc.takes} }))
+				s.joins("b")
+				pass(5 * time.Second)
+				before := s.counts()
+				a.client.Block()
+				pass(3 * time.Minute)
+				s.allHeld("b")
+				after := s.counts()
+				want := 0
+				if tc.warm {
+					want = len(s.plan.Shards())
+				}
+				if began, warm := after.begun-before.begun, after.warm-before.warm; began != len(s.plan.Shards()) || warm != want {
+					t.Errorf("%d shards began, %d of them with the caches that were being filled, want %d, %d of them", began, warm, len(s.plan.Shards()), want)
+				}
+				pass(time.Hour)
+			})
+		})
+	}
 }

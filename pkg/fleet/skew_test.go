@@ -438,7 +438,7 @@ func TestWhoGetsWhat(t *testing.T) {
 				observations = append(observations, election.Observation{
 					Record: leaserecord.Record{
 						Name: leaserecord.MemberLease("flotilla", member), Holder: member + "_1", Duration: time.Minute, RenewTime: time.Now(), AcquireTime: time.Now(),
-						Annotations: map[string]string{membership.StateAnnotation: string(membership.Active), leaseapi.CatalogueAnnotation: buildOf(version).Known().String()},
+						Annotations: map[string]string{leaserecord.StateAnnotation: string(membership.Active), leaseapi.CatalogueAnnotation: buildOf(version).Known().String()},
 					},
 					Exists: true, Seen: time.Now(), HolderSeen: time.Now(),
 				})

@@ -187,7 +187,7 @@ func TestStopWaitsForEveryMember(t *testing.T) {
 		s.launch("b", withLeaderLocks("main"))
 		pass(time.Minute)
 		old := foreign(leaserecord.MemberLease("flotilla", "old"), "old_0123")
-		old.Annotations = map[string]string{membership.StateAnnotation: string(membership.Joining)}
+		old.Annotations = map[string]string{leaserecord.StateAnnotation: string(membership.Joining)}
 		s.store.Put(old)
 		s.setStop(stopText)
 		pass(10 * time.Second)

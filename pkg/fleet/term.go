@@ -56,7 +56,8 @@ const (
 	PhaseAsk HandoffPhase = "ask"
 	// PhaseAcquire: the request that acquired the Lease.
 	PhaseAcquire HandoffPhase = "acquire"
-	// PhaseCatchUp: until the prepared caches had seen the last holder's last write.
+	// PhaseCatchUp: until the prepared caches were filled, if they had not been, and had seen the
+	// last holder's last write.
 	PhaseCatchUp HandoffPhase = "catch_up"
 	// PhaseStart: from when the Lease was acquired, or the last predecessor was seen released,
 	// until the controllers ran.

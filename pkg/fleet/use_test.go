@@ -7,7 +7,6 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
-	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -47,7 +46,7 @@ func TestMemberSaysWhatItUses(t *testing.T) {
 func TestUseMovesNoShard(t *testing.T) {
 	said := func(use, state string) election.Observation {
 		o := election.Observation{Exists: true}
-		o.Annotations = map[string]string{leaseapi.UseAnnotation: use, leaseapi.HealthAnnotation: use, membership.StateAnnotation: state}
+		o.Annotations = map[string]string{leaseapi.UseAnnotation: use, leaseapi.HealthAnnotation: use, leaserecord.StateAnnotation: state}
 		return o
 	}
 	for _, tc := range []struct {

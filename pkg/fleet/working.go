@@ -170,12 +170,8 @@ func (w *working) fresh(ctx context.Context, p *preparation) error {
 	case writes.Shared && (!p.unheld.IsZero() || !p.followed):
 		unknown = errors.New("it was begun while others might still write to some of the shard")
 	}
-	// Without a bound, as for work that is built under the claim: to begin again would take longer
-	// than what is left, and whoever is short of time has just that to lose.
-	select {
-	case <-p.done:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := w.filled(ctx, p); err != nil {
+		return err
 	}
 	if p.err != nil {
 		return p.err
@@ -190,6 +186,33 @@ func (w *working) fresh(ctx context.Context, p *preparation) error {
 		return w.member.refresh(ctx, standby)
 	}
 	return unknown
+}
+
+// fillTimeouts is how many HandoffTimeouts a claimed shard waits for caches that were being filled
+// when it was claimed. To list again would take longer than the rest of a list. But a cache that
+// never fills must not hold up the controllers that do without it.
+const fillTimeouts = 24
+
+// filled returns nil once p has been filled, or has failed.
+func (w *working) filled(ctx context.Context, p *preparation) error {
+	most := fillTimeouts * w.member.config.HandoffTimeout
+	bounded, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	timer := w.member.config.Clock.NewTimer(w.member.config.HandoffTimeout)
+	defer timer.Stop()
+	for {
+		select {
+		case <-p.done:
+			return nil
+		case <-timer.C():
+			klog.FromContext(ctx).Info("Waiting for the shard's caches, which were being filled when it was claimed", "shard", w.shard.ID, "atMost", most)
+		case <-bounded.Done():
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return fmt.Errorf("its caches were still being filled after %v", most)
+		}
+	}
 }
 
 var errNotPrepared = errors.New("nothing was prepared")

@@ -35,8 +35,7 @@ type Shards struct {
 	Build func(ctx context.Context, work fleet.Work) (fleet.Instance, error)
 	// Expect is called with the ranges of the shards that this member works on or is about to,
 	// before they are built and whenever they change; see Pool.Expect of pkg/informer. It must not
-	// block.
-	// Default: nobody is told.
+	// wait for the API server. Default: nobody is told.
 	Expect func(ranges []shard.Range)
 	// Informers are the informers that the metrics report on. Default: none.
 	Informers metrics.Informers

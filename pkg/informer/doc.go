@@ -50,11 +50,12 @@
 //
 // An informer that follows another one of the process holds the same objects, as far as its filter
 // lets them through. It receives each change under the other one's lock: both are always at the
-// same version. A range follows an informer of everything; metadata follows whole objects or slim
-// copies; a part of a kind and slim copies follow all of it. Followers do not keep an informer
-// alive. When its last user goes, they read by themselves: they watch from their version, and list
-// only if the server no longer knows that version. When an informer begins and has seen as much,
-// they follow it. Meanwhile they serve what they hold.
+// same version. A range follows an informer of everything, or slim copies among which its objects
+// are whole; metadata follows whole objects or slim copies; a part of a kind and slim copies follow
+// all of it. Followers do not keep an informer alive. When its last user goes, they read by
+// themselves: they watch from their version, and list only if the server no longer knows that
+// version. When an informer begins and has seen as much, they follow it. Meanwhile they serve what
+// they hold.
 //
 // # Reading together
 //
@@ -69,8 +70,9 @@
 // stores the same one; of all others it stores slim copies, made as objects arrive. While there is
 // such an informer, ranges stay with it even if the server filters: the process receives everything
 // anyway. A range that comes later first reads its part by itself, unless [Pool.Expect] had said
-// that it would come: then the informer of slim copies holds its objects whole, and it follows that.
-// When it leaves, the informer of slim copies replaces the objects that it has shared by copies.
+// that it would come: then the informer of slim copies holds the range's objects whole, and the
+// range follows it. When a range leaves that is not expected any more, the informer of slim copies
+// replaces the objects that it has shared by copies.
 //
 // # Guarantees
 //

@@ -17,7 +17,8 @@ import (
 // expected, and that nobody holds, become slim copies. Ranges are compared as they are: a part of
 // an expected range is not expected.
 //
-// It may be called concurrently with everything else, and does not block.
+// It may be called concurrently with everything else. It does not wait for the API server; slim
+// copies of what is no longer expected are made before it returns.
 func (p *Pool) Expect(ranges []shard.Range) {
 	ranges = slices.Clone(ranges)
 	p.expected.Store(&ranges)
@@ -44,6 +45,19 @@ type wholeFollower struct {
 	left chan struct{}
 }
 
+// follows reports whether the range follows the informer of slim copies that p fills.
+func (w *wholeFollower) follows(p *portion) bool { return p.slim != nil && p.into.i == w.lead.Informer }
+
+// slimOfLocked returns the portion that fills an informer of slim copies; nil for none.
+func (f *feed) slimOfLocked(s *shared) *portion {
+	for p := range f.portionsLocked(true) {
+		if p.into.i == s.Informer {
+			return p
+		}
+	}
+	return nil
+}
+
 // holderOfWhole returns the informer of slim copies that holds the range whole, or will after the
 // list in progress, and the feed that fills it; nil if there is none.
 func (p *Pool) holderOfWhole(key sharedKey, within shard.Range) (*shared, *feed) {
@@ -56,15 +70,17 @@ func (p *Pool) holderOfWhole(key sharedKey, within shard.Range) (*shared, *feed)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if slices.Contains(f.whole, within) {
+	slim := f.slimOfLocked(s)
+	switch {
+	case slim == nil:
+		return nil, nil
+	case slices.Contains(slim.whole, within):
 		return s, f
+	case slim.reading.listing && slices.Contains(slim.reading.whole, within) && !s.HasSynced():
+		return s, f
+	default:
+		return nil, nil
 	}
-	for _, r := range f.readings {
-		if r.listing && r.carriesLocked() && slices.Contains(r.whole, within) && !s.HasSynced() {
-			return s, f
-		}
-	}
-	return nil, nil
 }
 
 // follow makes w follow its lead. It returns false if the lead does not hold the range whole, or
@@ -72,7 +88,8 @@ func (p *Pool) holderOfWhole(key sharedKey, within shard.Range) (*shared, *feed)
 func (f *feed) follow(w *wholeFollower) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !slices.Contains(f.whole, w.within) || !w.lead.follow(w.into) {
+	slim := f.slimOfLocked(w.lead)
+	if slim == nil || !slices.Contains(slim.whole, w.within) || !w.lead.follow(w.into) {
 		return false
 	}
 	f.followers[w] = struct{}{}
@@ -96,13 +113,15 @@ func (f *feed) unfollowLocked(w *wholeFollower) {
 	close(w.left)
 }
 
-// unfollowAllLocked is for when what fills the lead changes: it may hold slim copies of everything
-// after that.
-func (f *feed) unfollowAllLocked() {
+// endWholeLocked ends all that follow what p fills, and makes slim copies of what it holds whole.
+// Something else will fill it.
+func (f *feed) endWholeLocked(p *portion) {
 	for w := range f.followers {
-		f.unfollowLocked(w)
+		if w.follows(p) {
+			f.unfollowLocked(w)
+		}
 	}
-	f.whole = nil
+	f.reduceLocked(p, nil)
 }
 
 // wantedLocked returns the ranges whose objects are worth keeping whole.
@@ -121,17 +140,23 @@ func (f *feed) wantedLocked() []shard.Range {
 
 // slimLocked makes slim copies of the objects of ranges that are not wanted whole any more.
 func (f *feed) slimLocked() {
-	before := f.whole
-	f.whole = intersection(before, f.wantedLocked())
-	if len(f.whole) == len(before) {
+	wanted := f.wantedLocked()
+	for p := range f.portionsLocked(true) {
+		f.reduceLocked(p, intersection(p.whole, wanted))
+	}
+}
+
+// reduceLocked makes whole, some of the ranges that p holds whole, all of them.
+func (f *feed) reduceLocked(p *portion, whole []shard.Range) {
+	before := p.whole
+	p.whole = whole
+	if len(whole) == len(before) {
 		return
 	}
-	for p := range f.portionsLocked(true) {
-		for _, obj := range p.into.i.indexer.List() {
-			if inAny(before, obj) && !inAny(f.whole, obj) {
-				if err := p.into.exchange(f.formLocked(p, obj)); err != nil {
-					utilruntime.HandleError(err)
-				}
+	for _, obj := range p.into.i.indexer.List() {
+		if inAny(before, obj) && !inAny(whole, obj) {
+			if err := p.into.exchange(f.formLocked(p, obj)); err != nil {
+				utilruntime.HandleError(err)
 			}
 		}
 	}

@@ -1,11 +1,16 @@
 package informer
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -98,6 +103,63 @@ func withData(namespace, data string) *v1.ConfigMap {
 	c := newConfigMap(namespace, "one")
 	c.Data = map[string]string{"v": data}
 	return c
+}
+
+// paged lists two ConfigMaps on a page each, and calls between once it has been asked for the first
+// one. It implements reader.
+type paged struct {
+	items   [2]*v1.ConfigMap
+	between func()
+}
+
+// List implements reader.
+func (p *paged) List(_ context.Context, o metav1.ListOptions) (kruntime.Object, error) {
+	list := &v1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}
+	switch {
+	case o.ShardSelector != "":
+		list.Items = []v1.ConfigMap{*p.items[0], *p.items[1]}
+	case o.Continue == "":
+		list.Items, list.Continue = []v1.ConfigMap{*p.items[0]}, "1"
+		p.between()
+	default:
+		list.Items = []v1.ConfigMap{*p.items[1]}
+	}
+	return list, nil
+}
+
+// Watch implements reader.
+func (p *paged) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	if streams(o) {
+		return nil, errors.New("no streaming lists")
+	}
+	return watch.NewFake(), nil
+}
+
+// TestExpectedBetweenPages checks that a range does not follow if it was expected only after the
+// first page of a list, of which slim copies had been made.
+func TestExpectedBetweenPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inLow, inHigh := namesInHalves(t)
+		pool := newSlimPool(t, &apiServer{shards: true})
+		low, high := halves(t, pool)
+		p := &paged{items: [2]*v1.ConfigMap{withData(inHigh, "1"), withData(inLow, "1")}}
+		p.between = func() { pool.Expect([]shard.Range{low.within, high.within}) }
+		pool.Expect([]shard.Range{low.within})
+		group := pool.NewFactory(shard.Everything(), nil, time.Time{})
+		defer group.Shutdown()
+		slim := group.readingSlim(configMaps, p, &v1.ConfigMap{})
+		group.StartWithContext(t.Context())
+		settle()
+		if len(holding(t, slim, inHigh).Data) > 0 || len(holding(t, slim, inLow).Data) == 0 {
+			t.Error("not just what was expected from the first page on is whole")
+		}
+		ranged := high.reading(configMaps, p, &v1.ConfigMap{})
+		high.StartWithContext(t.Context())
+		settle()
+		if len(holding(t, ranged, inHigh).Data) == 0 {
+			t.Error("a range holds a slim copy")
+		}
+	})
 }
 
 // settle waits for longer than informers wait for each other.

@@ -44,10 +44,7 @@ type feed struct {
 	// mu makes each event of a reading one step for all of its ranges, and guards changes of the
 	// ranges. It is taken before the mutexes of their informers.
 	mu sync.Mutex
-	// whole are the ranges whose objects the informer of slim copies holds whole, because they were
-	// expected when it listed. followers are the informers of those ranges that follow it; while a
-	// range has one, its objects stay whole.
-	whole     []shard.Range
+	// followers are the ranges that follow an informer of slim copies.
 	followers map[*wholeFollower]struct{}
 	// readings are the readings that have ranges, the oldest first. Only the first one takes ranges
 	// over, so no range goes over twice.
@@ -65,6 +62,9 @@ type portion struct {
 	slim   func(obj any) any
 	listed func()
 	asked  func(version string)
+	// whole are the ranges whose objects slim copies are not made of, because they were expected
+	// when this was listed. While a range has a follower, it stays here.
+	whole []shard.Range
 	// since is the version of the portion while its reading has not come that far; empty otherwise.
 	// An informer never goes back in time.
 	since string
@@ -171,7 +171,7 @@ func (f *feed) quit(p *portion) (lost bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if p.slim != nil {
-		f.unfollowAllLocked()
+		f.endWholeLocked(p)
 	}
 	delete(p.reading.portions, p)
 	if len(p.reading.portions) == 0 {
@@ -218,7 +218,7 @@ type reading struct {
 	// began says that it has begun to read. listing says that a list is in progress, which has
 	// nothing for ranges that come later.
 	began, listing bool
-	// whole are the ranges that the latest list keeps whole among slim copies.
+	// whole are the ranges that the latest list keeps whole among slim copies, all of its pages.
 	whole []shard.Range
 	// lost says that it was about to list when the server was found to filter.
 	lost bool
@@ -278,7 +278,7 @@ func (r *reading) resume() (from string) {
 func (r *reading) listWatch() cache.ListerWatcher {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			take, discarded, err := r.begin(ctx, true)
+			take, discarded, err := r.begin(ctx, true, options.Continue == "")
 			if err != nil {
 				return nil, err
 			}
@@ -292,7 +292,7 @@ func (r *reading) listWatch() cache.ListerWatcher {
 			return list, filterList(list, take, discarded)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			take, discarded, err := r.begin(ctx, streams(options))
+			take, discarded, err := r.begin(ctx, streams(options), true)
 			if err != nil {
 				return nil, err
 			}
@@ -308,11 +308,11 @@ func (r *reading) listWatch() cache.ListerWatcher {
 	}
 }
 
-// begin is called before each request. take keeps of a list what is in one of the present ranges,
-// whole, and makes a slim copy of everything else if anybody needs it. discarded counts the rest,
-// see discardedLocked. The error is ctx's; if the server has been found to filter and nobody needs
-// everything, begin returns only with that error.
-func (r *reading) begin(ctx context.Context, list bool) (take taking, discarded *atomic.Int64, err error) {
+// begin is called before each request; first is false for the further pages of a list. take keeps
+// of a list what is in one of the present ranges, whole, and makes a slim copy of everything else
+// if anybody needs it. discarded counts the rest, see discardedLocked. The error is ctx's; if the
+// server has been found to filter and nobody needs everything, begin returns only with that error.
+func (r *reading) begin(ctx context.Context, list, first bool) (take taking, discarded *atomic.Int64, err error) {
 	f := r.feed
 	mode, known := f.pool.prober.mode(ctx, f.key, f.read)
 	if mode == ServerSide && !f.carries() {
@@ -332,7 +332,10 @@ func (r *reading) begin(ctx context.Context, list bool) (take taking, discarded 
 	if !list {
 		return nil, nil, nil
 	}
-	r.began, r.listing, r.whole = true, true, f.wantedLocked()
+	r.began, r.listing = true, true
+	if first { // Of what an earlier page has, slim copies have been made.
+		r.whole = f.wantedLocked()
+	}
 	return r.takesLocked(), r.discardedLocked(), nil
 }
 
@@ -488,20 +491,19 @@ func (r *reading) Replace(list []any, version string) error {
 // replaceSlimLocked replaces the content of a portion with slim copies. It is the last one to be
 // given the list, and changes that.
 func (r *reading) replaceSlimLocked(p *portion, list []any, version string) error {
-	f := r.feed
-	before, wanted := f.whole, f.wantedLocked()
-	f.whole = intersection(r.whole, wanted)
+	f, before := r.feed, p.whole
+	p.whole = intersection(r.whole, f.wantedLocked())
 	for n, obj := range list {
 		list[n] = f.formLocked(p, obj)
 	}
 	for w := range f.followers {
-		if !slices.Contains(f.whole, w.within) {
+		if w.follows(p) && !slices.Contains(p.whole, w.within) {
 			f.unfollowLocked(w)
 		}
 	}
 	err := p.into.Replace(list, version)
 	if err != nil {
-		f.whole = intersection(f.whole, before)
+		p.whole = intersection(p.whole, before)
 	}
 	return err
 }

@@ -171,24 +171,41 @@ func (h *historyServer) pause(ctx context.Context) error {
 	return nil
 }
 
-// List implements reader. An answer that may be old sometimes is.
+// List implements reader. An answer that may be old sometimes is. Half of the lists come in pages
+// of four objects, all of the version of the first.
 func (h *historyServer) List(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	if err := h.pause(ctx); err != nil {
 		return nil, err
 	}
 	h.mu.Lock()
-	version := h.version
-	if o.ResourceVersion != "" {
+	version, from := h.version, 0
+	paged := o.Continue != "" || h.random.IntN(2) == 0
+	switch {
+	case o.Continue != "":
+		if _, err := fmt.Sscanf(o.Continue, "%d/%d", &version, &from); err != nil {
+			panic(err)
+		}
+	case o.ResourceVersion != "":
 		version = h.sinceLocked(o.ResourceVersion)
 	}
-	h.lists++
-	var list v1.ConfigMapList
-	list.ResourceVersion = strconv.Itoa(version)
-	for _, object := range h.truth(version) {
-		list.Items = append(list.Items, *object.DeepCopy())
+	if from == 0 {
+		h.lists++
+	}
+	all := h.truth(version)
+	keys := slices.Sorted(maps.Keys(all))
+	list := &v1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(version)}}
+	to := len(keys)
+	if paged {
+		to = min(to, from+4)
+	}
+	for _, key := range keys[from:to] {
+		list.Items = append(list.Items, *all[key].DeepCopy())
+	}
+	if to < len(keys) {
+		list.Continue = fmt.Sprintf("%d/%d", version, to)
 	}
 	h.mu.Unlock()
-	return &list, h.pause(ctx)
+	return list, h.pause(ctx)
 }
 
 // sinceLocked returns a random version for an answer that must be at least this new.

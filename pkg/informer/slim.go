@@ -210,7 +210,7 @@ func (f *feed) formLocked(p *portion, obj any) any {
 			return stored
 		}
 	}
-	if inAny(f.whole, obj) {
+	if inAny(p.whole, obj) {
 		return obj
 	}
 	return p.slim(obj)

@@ -31,6 +31,9 @@ const (
 	// serverLimit limits the wait for the API server to come to rest after its clients have filled
 	// their caches.
 	serverLimit = 2 * time.Minute
+	// settling is longer than a member waits until it gives back the memory that its start has left
+	// over (internal/app/heap). That takes a collection, which is not what rest costs.
+	settling = 15 * time.Second
 )
 
 // run makes one run. Failures are in the result.
@@ -128,7 +131,7 @@ func (b *bench) start(ctx context.Context, j job, plane *controlplane.ControlPla
 	}
 	if quietScenario(j.scenario) {
 		// Waiting for an even plan is not part of the start.
-		steps = slices.Insert(steps, 1, step{"at rest", running.Quiet}, step{"looked at", running.Started})
+		steps = slices.Insert(steps, 1, step{"at rest", running.Quiet}, step{"looked at", running.Started}, step{"settled", settle})
 	}
 	for _, s := range steps {
 		began := time.Now()
@@ -138,6 +141,18 @@ func (b *bench) start(ctx context.Context, j job, plane *controlplane.ControlPla
 		b.say("    %s is %s after %.1f s", system.Name(j.system), s.state, time.Since(began).Seconds())
 	}
 	return running, nil
+}
+
+// settle waits for settling.
+func settle(ctx context.Context) error {
+	timer := time.NewTimer(settling)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // measure makes a system do the work, and adds its figures to the run.

@@ -149,7 +149,7 @@ func (j *journal) addLease(e *harness.Event) {
 		j.addLeaderLock(e)
 		return
 	}
-	if strings.HasPrefix(name, leaserecord.MemberLease(fleetName, "")) {
+	if leaserecord.IsMemberLease(fleetName, name) {
 		j.addBeat(e)
 		return
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -107,7 +106,7 @@ func heldBeside(leases []coordinationv1.Lease, plan shard.Plan) error {
 	for i := range leases {
 		record := leaserecord.From(&leases[i])
 		records = append(records, record)
-		if strings.HasPrefix(record.Name, leaserecord.MemberLease(fleetName, "")) && record.Holder != "" {
+		if leaserecord.IsMemberLease(fleetName, record.Name) && record.Holder != "" {
 			live[record.Holder] = true
 		}
 	}

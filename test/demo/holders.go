@@ -10,7 +10,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
-	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -46,7 +45,7 @@ func memberStates(leases []*coordinationv1.Lease, dead string) map[string]string
 	for _, lease := range leases {
 		name, ok := strings.CutPrefix(lease.Name, leaserecord.MemberLease(fleetName, ""))
 		if holder := leaserecord.From(lease).Holder; ok && holder != "" && holder != dead {
-			states[name] = lease.Annotations[membership.StateAnnotation]
+			states[name] = lease.Annotations[leaserecord.StateAnnotation]
 		}
 	}
 	return states

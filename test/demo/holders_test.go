@@ -11,7 +11,6 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
-	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -128,7 +127,7 @@ func TestHolds(t *testing.T) {
 func TestMemberStates(t *testing.T) {
 	member := func(name, holder, state string) *coordinationv1.Lease {
 		l := lease(leaserecord.MemberLease(fleetName, name), holder, 1)
-		l.Annotations = map[string]string{membership.StateAnnotation: state}
+		l.Annotations = map[string]string{leaserecord.StateAnnotation: state}
 		return l
 	}
 	leases := []*coordinationv1.Lease{

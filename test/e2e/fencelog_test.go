@@ -48,7 +48,7 @@ func (l *fenceLog) add(e *harness.Event) error {
 	if e.Stage != auditv1.StageResponseComplete || e.ObjectRef == nil || e.ResponseStatus == nil {
 		return nil
 	}
-	if e.ObjectRef.Resource == "leases" && e.ResponseStatus.Code < http.StatusBadRequest && strings.HasPrefix(e.ObjectRef.Name, leaserecord.MemberLease(harness.Fleet, "")) {
+	if e.ObjectRef.Resource == "leases" && e.ResponseStatus.Code < http.StatusBadRequest && leaserecord.IsMemberLease(harness.Fleet, e.ObjectRef.Name) {
 		return l.addLease(e)
 	}
 	id, fenced, err := audit.ParseAgent(e.UserAgent)

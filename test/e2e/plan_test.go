@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -128,7 +127,7 @@ func (f *fleetRun) checkFollowed(ctx context.Context) error {
 	}
 	live := map[string]bool{}
 	for i := range leases.Items {
-		if record := leaserecord.From(&leases.Items[i]); strings.HasPrefix(record.Name, leaserecord.MemberLease(harness.Fleet, "")) {
+		if record := leaserecord.From(&leases.Items[i]); leaserecord.IsMemberLease(harness.Fleet, record.Name) {
 			live[record.Holder] = true
 		}
 	}

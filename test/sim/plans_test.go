@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
-	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -67,11 +65,11 @@ func (sim *simulation) judgePlansLocked(history []leasetest.Write) {
 func changesMembers(write leasetest.Write) bool {
 	if write.Before == nil || write.After == nil {
 		either := cmp.Or(write.Before, write.After)
-		return strings.HasPrefix(either.Name, leaserecord.MemberLease(fleetName, ""))
+		return leaserecord.IsMemberLease(fleetName, either.Name)
 	}
-	return strings.HasPrefix(write.After.Name, leaserecord.MemberLease(fleetName, "")) &&
+	return leaserecord.IsMemberLease(fleetName, write.After.Name) &&
 		(ptr.Deref(write.Before.Spec.HolderIdentity, "") != ptr.Deref(write.After.Spec.HolderIdentity, "") ||
-			write.Before.Annotations[membership.StateAnnotation] != write.After.Annotations[membership.StateAnnotation] ||
+			write.Before.Annotations[leaserecord.StateAnnotation] != write.After.Annotations[leaserecord.StateAnnotation] ||
 			write.Before.Annotations[leaseapi.DrainAnnotation] != write.After.Annotations[leaseapi.DrainAnnotation])
 }
 

@@ -7,7 +7,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
-	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -58,7 +57,7 @@ func (sim *simulation) tamper() {
 		what = "writes garbage annotations on"
 		change = func(l *coordinationv1.Lease) {
 			l.Annotations = map[string]string{
-				leaserecord.NextHolderAnnotation: "\x00nobody", leaserecord.WritesAnnotation: `{"term":`, membership.StateAnnotation: "?",
+				leaserecord.NextHolderAnnotation: "\x00nobody", leaserecord.WritesAnnotation: `{"term":`, leaserecord.StateAnnotation: "?",
 				leaseapi.PlanAnnotation: "another", leaseapi.RangeAnnotation: "everything", leaseapi.ReadyAnnotation: "1",
 				leaseapi.DocumentAnnotation: "{}",
 			}

@@ -100,7 +100,7 @@ func newFake(t testing.TB, ranges, members int) *fakeMember {
 	for i := range members {
 		name := fmt.Sprintf("flotilla-%d", i)
 		f.add(named(leaserecord.MemberLease(testFleet, name), nil), name, 1, map[string]string{
-			membership.StateAnnotation: "active", leaseapi.PlanAnnotation: f.plan.Digest(), leaseapi.GenerationAnnotation: "3",
+			leaserecord.StateAnnotation: "active", leaseapi.PlanAnnotation: f.plan.Digest(), leaseapi.GenerationAnnotation: "3",
 			leaseapi.MemoryAnnotation: leaseapi.Memory{Live: int64(40+i) * 1e6, Beside: 10e6}.String(),
 		})
 	}

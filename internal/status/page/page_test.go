@@ -26,7 +26,6 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
-	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/history"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -276,7 +275,7 @@ func TestHostileTexts(t *testing.T) {
 			}
 			f.change(f.leases[i].Name, func(l *coordinationv1.Lease) {
 				for _, key := range []string{
-					leaserecord.NextHolderAnnotation, membership.StateAnnotation, leaseapi.RingsAnnotation, leaseapi.GenerationAnnotation, leaseapi.RefusedAnnotation, leaseapi.CensusAnnotation,
+					leaserecord.NextHolderAnnotation, leaserecord.StateAnnotation, leaseapi.RingsAnnotation, leaseapi.GenerationAnnotation, leaseapi.RefusedAnnotation, leaseapi.CensusAnnotation,
 				} {
 					l.Annotations[key] = text
 				}

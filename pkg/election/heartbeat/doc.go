@@ -1,6 +1,6 @@
 // Package heartbeat decides which member may write, where a member has one heartbeat for all of its
-// shards. It is pure: it takes Leases as values and returns what to write. Package election carries
-// the decisions out; docs/design/heartbeat.md has the argument.
+// shards. It is pure: it takes Leases as values and returns what to write. Packages membership and
+// election carry the decisions out; docs/design/heartbeat.md has the argument.
 //
 // A member renews only its own Lease. A shard's Lease records the shard's holder, an incarnation,
 // and the term, and is written when these change. Three functions decide:

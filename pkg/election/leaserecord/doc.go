@@ -1,6 +1,6 @@
 // Package leaserecord reads and makes the Lease objects that members and claims are kept on: the
 // spec, the annotations of a handoff, the marks for a fence in the API server, and how a Lease is
-// retired. It decides nothing and sends nothing.
+// retired. It has no client and no clock.
 //
 // # Guarantees
 //
@@ -10,7 +10,8 @@
 //     and fields that this project does not know.
 //   - What is returned passes the API server's validation, even if the given Lease was stored
 //     before that validation existed.
-//   - leaseTransitions, the term, is never reset.
+//   - Only [Stamp.Held] writes a term, the caller's. Everything else keeps leaseTransitions, or
+//     makes 0 of a negative one.
 //
 // # Not guaranteed
 //

@@ -45,14 +45,14 @@ func (r Record) FencedIncarnations() []string {
 // FenceIncarnation returns a copy of a member's Lease that fences the incarnation, and reports
 // whether that needs a write. It does not if the incarnation is fenced already. Nor does it if the
 // Lease has none of its credentials, because it never published any or because a later incarnation
-// holds the Lease. The spec is unchanged: a mark is not a heartbeat.
+// holds the Lease. A valid spec is unchanged: a mark is not a heartbeat.
 func FenceIncarnation(lease *coordinationv1.Lease, incarnation string) (*coordinationv1.Lease, bool) {
 	record := From(lease)
 	// A Lease without a holder was released or struck, and nobody else has published on it since.
 	if lease == nil || record.Holder != incarnation && record.Holder != "" {
 		return lease, false
 	}
-	out := lease.DeepCopy()
+	out := Storable(lease)
 	out.Annotations = Overlay(out.Annotations, MarksFor(record, incarnation))
 	out.Labels = Overlay(out.Labels, markedLabel(out))
 	if maps.Equal(out.Annotations, lease.Annotations) && maps.Equal(out.Labels, lease.Labels) {

@@ -11,7 +11,7 @@ import (
 )
 
 func memberLease(holder, credentials, fenced, fencedCredentials string) *coordinationv1.Lease {
-	annotations := Overlay(map[string]string{"flotilla.dev/state": "active"}, map[string]string{
+	annotations := Overlay(map[string]string{StateAnnotation: "active"}, map[string]string{
 		CredentialsAnnotation: credentials, FencedAnnotation: fenced, FencedCredentialsAnnotation: fencedCredentials,
 	})
 	var labels map[string]string

@@ -18,6 +18,9 @@ func MemberOf(incarnation string) string {
 	return incarnation[:max(i, 0)]
 }
 
+// IsMemberLease reports whether name is that of a member's Lease.
+func IsMemberLease(fleet, name string) bool { return strings.HasPrefix(name, MemberLease(fleet, "")) }
+
 // MemberLease returns the name of a member's Lease: "<fleet>-member-<member>".
 func MemberLease(fleet, member string) string {
 	return fleet + "-member-" + member

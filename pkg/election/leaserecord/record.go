@@ -95,6 +95,10 @@ const (
 	StoppedAnnotation = "flotilla.dev/stopped"
 )
 
+// StateAnnotation holds, on a member's own Lease, what the member declares itself to be: a State of
+// package membership.
+const StateAnnotation = "flotilla.dev/state"
+
 // Annotations by which members keep and judge Leases, see package heartbeat.
 const (
 	// ProtocolAnnotation, on a member's own Lease, is the version of what the member writes on

@@ -1,6 +1,6 @@
 // Package leasetest is an in-memory API server for Leases, for tests: a store, one client per
 // member, and faults as methods of the client. It is meant for testing/synctest bubbles, where
-// delays take no real time.
+// delays take no real time; a [Bubble] has a store, a transcript and processes.
 //
 // It models optimistic concurrency by resourceVersion, versions that increase across all Leases,
 // UIDs, lists and watches from a version, watch-list with its bookmark, the server's own time of

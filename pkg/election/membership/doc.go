@@ -15,8 +15,9 @@
 //     duration, by the judge's clock, and in a write that fails if there was a heartbeat meanwhile.
 //   - No heartbeat is sent by a process whose loops have stopped ([Config.Turned]).
 //   - Credentials. When [Membership.Publish] succeeds, the credential is on the member's Lease, and
-//     any member that fences this one sees it: leaserecord.FenceIncarnation changes the Lease as it
-//     was read, and a marked incarnation publishes nothing.
+//     any member that fences this one sees it: [leaserecord.FenceIncarnation] changes the Lease as
+//     it was read, and a marked incarnation publishes nothing.
+//   - The package uses only get, list, watch, create and update on Leases, and never deletes one.
 //   - Members with different protocols do not run beside each other: the later one waits, and says
 //     so.
 //

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"sync"
 	"time"
 
@@ -172,14 +171,14 @@ func (m *Membership) annotations() map[string]string {
 	all := map[string]string{}
 	maps.Copy(all, m.cfg.Annotations())
 	maps.Copy(all, m.credentialAnnotations())
-	all[StateAnnotation] = string(m.State())
+	all[leaserecord.StateAnnotation] = string(m.State())
 	return all
 }
 
 // activate waits until the member may become active, and makes it so.
 func (m *Membership) activate(ctx context.Context, term int32) {
 	changed, unsubscribe := m.cfg.Observer.SubscribeChanges(func(before, after election.Observation) bool {
-		return strings.HasPrefix(after.Name, leaserecord.MemberLease(m.cfg.Fleet, "")) && election.IsMore(before, after)
+		return leaserecord.IsMemberLease(m.cfg.Fleet, after.Name) && election.IsMore(before, after)
 	})
 	defer unsubscribe()
 	stable := m.cfg.Clock.Now().Add(m.cfg.RebalanceDelay)

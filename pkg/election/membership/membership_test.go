@@ -208,7 +208,7 @@ func TestRosterFrom(t *testing.T) {
 	member := func(name, holder, state string, second float64) election.Observation {
 		obs := seen(holder, second)
 		obs.Name = "f-member-" + name
-		obs.Annotations = map[string]string{StateAnnotation: state, "plan": "p"}
+		obs.Annotations = map[string]string{leaserecord.StateAnnotation: state, "plan": "p"}
 		return obs
 	}
 	gone := election.Observation{Record: leaserecord.Record{Name: "f-member-g"}, Seen: at(99), HighTerm: 1}
@@ -228,7 +228,9 @@ func TestRosterFrom(t *testing.T) {
 	}
 	all[0].AcquireTime = at(50)
 	r := RosterFrom("f", all, 15*time.Second, at(100))
-	said := func(state string) map[string]string { return map[string]string{StateAnnotation: state, "plan": "p"} }
+	said := func(state string) map[string]string {
+		return map[string]string{leaserecord.StateAnnotation: state, "plan": "p"}
+	}
 	want := []Member{
 		{"b", "b_1", Joining, at(90), time.Time{}, said("joining"), at(90)},
 		{"c", "c_1", Leaving, at(99), time.Time{}, said("leaving"), at(99)},

@@ -187,7 +187,7 @@ func (p *pacemaker) finish(stop func()) {
 // concerned reports whether a change of a Lease may need action at once. Renewals of other members
 // do not: the pacemaker looks at those when they are due.
 func (p *pacemaker) concerned(before, after election.Observation) bool {
-	return after.Name == p.name() || before.Exists != after.Exists && strings.HasPrefix(after.Name, leaserecord.MemberLease(p.m.cfg.Fleet, ""))
+	return after.Name == p.name() || before.Exists != after.Exists && leaserecord.IsMemberLease(p.m.cfg.Fleet, after.Name)
 }
 
 func (p *pacemaker) input(want bool) (heartbeat.Input, string) {

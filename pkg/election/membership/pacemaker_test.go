@@ -401,7 +401,7 @@ func TestProtocolsWaitForEachOther(t *testing.T) {
 		h.free(1)
 		old := leasetest.Lease(leaseName, "b_1", 1)
 		old.Name = "f-member-b"
-		old.Annotations = map[string]string{StateAnnotation: string(Active)}
+		old.Annotations = map[string]string{leaserecord.StateAnnotation: string(Active)}
 		h.Store.Put(old)
 		a := h.process("a_1", 1)
 		for range 30 {

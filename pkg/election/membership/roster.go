@@ -9,9 +9,6 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
-// StateAnnotation holds a State, on a member's Lease.
-const StateAnnotation = "flotilla.dev/state"
-
 // State is the state that a member declares on its Lease.
 type State string
 
@@ -63,7 +60,7 @@ func RosterFrom(fleet string, observations []election.Observation, atLeast time.
 		if !ok || !obs.Exists || obs.Holder == "" || leaserecord.MemberOf(obs.Holder) != name || obs.Expired(now, atLeast) {
 			continue
 		}
-		word, says := obs.Annotations[StateAnnotation]
+		word, says := obs.Annotations[leaserecord.StateAnnotation]
 		if !says {
 			continue
 		}

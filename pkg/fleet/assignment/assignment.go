@@ -207,7 +207,7 @@ func Afresh(fleet string, plan shard.Plan, members []string) (Assignment, error)
 			Record: leaserecord.Record{
 				Name:        leaserecord.MemberLease(fleet, name),
 				Holder:      name + "_afresh",
-				Annotations: map[string]string{membership.StateAnnotation: string(membership.Active)},
+				Annotations: map[string]string{leaserecord.StateAnnotation: string(membership.Active)},
 			},
 			Exists: true,
 			Seen:   at,

@@ -232,7 +232,7 @@ func (p *pair) member() {
 		t := p.note(kind)
 		t.Term, t.Stamp = p.after.Transitions, stamp
 	}
-	if state, changed := p.changed(membership.StateAnnotation); held && (fresh || changed) {
+	if state, changed := p.changed(leaserecord.StateAnnotation); held && (fresh || changed) {
 		switch membership.State(state) {
 		case membership.Active:
 			p.note(Active)

@@ -17,7 +17,6 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
-	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -67,7 +66,7 @@ func living(holder string, ago time.Duration, ended string, says said) election.
 }
 
 func seenMember(holder, state string, says said) election.Observation {
-	all := said{membership.StateAnnotation: state}
+	all := said{leaserecord.StateAnnotation: state}
 	maps.Copy(all, says)
 	return seen(memberLease, holder, 1, 0, all, nil)
 }

@@ -4,8 +4,9 @@
 //
 // There are three kinds of Leases. A shard's Lease names its holder and has what the holder says
 // about the shard. A member's Lease is its heartbeat, and says what the member is and has. The
-// plan's Lease has the plan. Package election defines what claims, heartbeats and the API server's
-// fence keep on Leases. Package shard defines the documents on them, such as a plan or a census.
+// plan's Lease has the plan. Package leaserecord defines what claims, heartbeats and the API
+// server's fence keep on Leases. Package shard defines the documents on them, such as a plan or a
+// census.
 //
 // # Guarantees
 //

@@ -66,7 +66,7 @@ func PresencesOf(fleet string, observations []election.Observation) []Presence {
 		if !ours || !o.Exists {
 			continue
 		}
-		if _, says := o.Annotations[membership.StateAnnotation]; !says {
+		if _, says := o.Annotations[leaserecord.StateAnnotation]; !says {
 			continue // Somebody else created it, to judge a holder.
 		}
 		all, signs = append(all, Presence{Observation: o, Member: name}), append(signs, lastSign(o))
