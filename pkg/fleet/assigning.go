@@ -173,9 +173,9 @@ func (m *Member) expect(runners []*shardRunner, goals []goal) {
 			ranges = append(ranges, within)
 		}
 	}
-	if m.expected == nil || !slices.Equal(ranges, m.expected) {
-		m.expected = append([]shard.Range{}, ranges...)
-		m.config.Expect(ranges)
+	if !slices.Equal(ranges, m.expected) {
+		m.expected = ranges
+		m.config.Expect(slices.Clone(ranges))
 	}
 }
 

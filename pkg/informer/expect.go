@@ -146,7 +146,8 @@ func (f *feed) slimLocked() {
 	}
 }
 
-// reduceLocked makes whole, some of the ranges that p holds whole, all of them.
+// reduceLocked leaves whole in p only the objects of these ranges, which are some of those that are
+// whole now.
 func (f *feed) reduceLocked(p *portion, whole []shard.Range) {
 	before := p.whole
 	p.whole = whole

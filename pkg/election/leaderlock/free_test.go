@@ -49,12 +49,12 @@ func TestLeaderLockFreeSince(t *testing.T) {
 			inBubble(t, func(t *testing.T, h *harness) {
 				tc.prepare(h)
 				a, b := h.leaderLock("a", quietly), h.leaderLock("b", quietly)
-				h.sleep(10 * s)
+				h.Sleep(10 * s)
 				tc.free(h)
-				h.sleep(10 * s)
+				h.Sleep(10 * s)
 				for _, g := range []*lockNode{a, b} {
 					g.expectHeld(true, true, false)
-					if since := g.lock.FreeSince().Sub(h.begin); (since - tc.since).Abs() > 10*time.Millisecond {
+					if since := g.lock.FreeSince().Sub(h.Begin); (since - tc.since).Abs() > 10*time.Millisecond {
 						t.Errorf("%s: free since %v, want %v", g.name, since, tc.since)
 					}
 				}
@@ -65,7 +65,7 @@ func TestLeaderLockFreeSince(t *testing.T) {
 
 // nameHolder writes a holder into the leader lock's Lease.
 func (h *harness) nameHolder(holder string) {
-	h.store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = holder })
+	h.Store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = holder })
 }
 
 // An API server that coordinates elections writes spec.strategy and spec.preferredHolder on a Lease
@@ -74,18 +74,18 @@ func TestLeaderLockWithPreferredHolder(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.put("", 4)
 		a, b := h.leaderLock("a", quietly), h.leaderLock("b", quietly)
-		h.sleep(20 * s)
-		h.store.Tamper(lockName, func(l *coordinationv1.Lease) {
+		h.Sleep(20 * s)
+		h.Store.Tamper(lockName, func(l *coordinationv1.Lease) {
 			strategy, preferred := coordinationv1.OldestEmulationVersion, "stock-a"
 			l.Spec.Strategy, l.Spec.PreferredHolder = &strategy, &preferred
 		})
 		for range 600 {
-			h.sleep(100 * time.Millisecond)
+			h.Sleep(100 * time.Millisecond)
 			a.expectHeld(true, true, false)
 			b.expectHeld(true, true, false)
 		}
 		h.expectRecord(lockSelf, 5)
-		if spec := h.store.Get(lockName).Spec; spec.PreferredHolder == nil || *spec.PreferredHolder != "stock-a" || spec.Strategy == nil {
+		if spec := h.Store.Get(lockName).Spec; spec.PreferredHolder == nil || *spec.PreferredHolder != "stock-a" || spec.Strategy == nil {
 			t.Errorf("strategy %v, preferredHolder %v", spec.Strategy, spec.PreferredHolder)
 		}
 	})

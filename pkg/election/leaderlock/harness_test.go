@@ -7,12 +7,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
@@ -22,41 +20,19 @@ import (
 
 const s = time.Second
 
-// harness is one synctest bubble with a Lease store and a transcript.
-type harness struct {
-	t     *testing.T
-	store *leasetest.Store
-	begin time.Time
-	leasetest.Transcript
-}
+// harness is a bubble with processes of this package.
+type harness struct{ *leasetest.Bubble }
 
-// inBubble runs test in a bubble. The bubble fails the test if a goroutine is left behind.
+// inBubble runs test in a bubble.
 func inBubble(t *testing.T, test func(t *testing.T, h *harness)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		h := &harness{t: t, store: leasetest.NewStore(), begin: time.Now(), Transcript: leasetest.Transcript{Begin: time.Now()}}
-		t.Cleanup(h.store.Wait)
-		test(t, h)
-	})
-}
-
-// sleep lets d of virtual time pass, and waits until everything due by then has happened.
-func (h *harness) sleep(d time.Duration) {
-	time.Sleep(d) // virtual
-	synctest.Wait()
-}
-
-// expect compares the transcript since the last call with want.
-func (h *harness) expect(want string) {
-	h.t.Helper()
-	if problem := h.Compare(want); problem != "" {
-		h.t.Error(problem)
-	}
+	leasetest.InBubble(t, func(t *testing.T, b *leasetest.Bubble) { test(t, &harness{b}) })
 }
 
 // lockNode is a process with a leader lock.
 type lockNode struct {
 	*harness
+	*leasetest.Process
 	name     string
 	client   *leasetest.Client // of the leader lock
 	clock    *leasetest.JumpClock
@@ -64,8 +40,6 @@ type lockNode struct {
 	lock     *Lock
 	err      error
 	quiet    bool // log no events
-	stopped  chan struct{}
-	cancel   context.CancelFunc
 
 	mu   sync.Mutex
 	sent map[string]int // requests by verb, while counting
@@ -73,10 +47,9 @@ type lockNode struct {
 
 // leaderLock starts a process with a leader lock on lockName. Requests take 10ms, watch events 5ms.
 func (h *harness) leaderLock(name string, changes ...func(*lockNode, *Config)) *lockNode {
-	h.t.Helper()
+	h.T.Helper()
 	p := &lockNode{
-		harness: h, name: name, client: h.store.Client(name), clock: &leasetest.JumpClock{}, sent: map[string]int{},
-		stopped: make(chan struct{}),
+		harness: h, name: name, client: h.Store.Client(name), clock: &leasetest.JumpClock{}, sent: map[string]int{},
 	}
 	p.client.Script(func(verb string) leasetest.Fault {
 		p.mu.Lock()
@@ -84,7 +57,7 @@ func (h *harness) leaderLock(name string, changes ...func(*lockNode, *Config)) *
 		p.sent[verb]++
 		return leasetest.Fault{Out: 5 * time.Millisecond, Back: 5 * time.Millisecond}
 	})
-	watch := h.store.Client(name)
+	watch := h.Store.Client(name)
 	watch.LagWatch(5 * time.Millisecond)
 	p.observer = h.observer(watch, p.clock)
 	cfg := Config{
@@ -96,43 +69,19 @@ func (h *harness) leaderLock(name string, changes ...func(*lockNode, *Config)) *
 	}
 	var err error
 	if p.lock, err = New(cfg); err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
-	p.start()
+	p.Process = h.Run(func(ctx context.Context) { p.err = p.lock.Run(ctx) }, p.observer.Run)
 	return p
 }
 
-// start runs the leader lock, and an observer that outlives it, until stop.
-func (p *lockNode) start() {
-	base := klog.NewContext(p.t.Context(), klog.Logger{})
-	ctx, cancel := context.WithCancel(base)
-	p.cancel = cancel
-	observing, stopObserving := context.WithCancel(base)
-	var observer sync.WaitGroup
-	observer.Go(func() { p.observer.Run(observing) })
-	go func() {
-		defer close(p.stopped)
-		p.err = p.lock.Run(ctx)
-		stopObserving()
-		observer.Wait()
-	}()
-	p.t.Cleanup(func() { p.cancel(); <-p.stopped })
-}
-
 func (h *harness) observer(client *leasetest.Client, clock election.Clock) *election.Observer {
-	h.t.Helper()
+	h.T.Helper()
 	observer, err := election.NewObserver(election.ObserverConfig{Fleet: "f", Extra: []string{lockName}, Client: client, Clock: clock})
 	if err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
 	return observer
-}
-
-// stop ends the process as planned and waits for it.
-func (p *lockNode) stop() {
-	p.cancel()
-	<-p.stopped
-	synctest.Wait()
 }
 
 func (p *lockNode) event(e election.Event) {
@@ -166,31 +115,31 @@ func (p *lockNode) valid() bool { return p.lock.Valid(p.clock.Now()) }
 func (p *lockNode) left() time.Duration { return p.lock.ValidUntil().Sub(p.clock.Now()) }
 
 func (p *lockNode) expectHeld(held, valid, lost bool) {
-	p.t.Helper()
+	p.T.Helper()
 	if h, v, l := isClosed(p.lock.Held()), p.valid(), isClosed(p.lock.Lost()); h != held || v != valid || l != lost {
-		p.t.Errorf("%s at %v: held %t, valid %t, lost %t, want %t, %t, %t", p.name, time.Since(p.begin), h, v, l, held, valid, lost)
+		p.T.Errorf("%s at %v: held %t, valid %t, lost %t, want %t, %t, %t", p.name, time.Since(p.Begin), h, v, l, held, valid, lost)
 	}
 }
 
 func (p *lockNode) expectLost(reason election.Reason) {
-	p.t.Helper()
+	p.T.Helper()
 	p.expectHeld(true, false, true)
 	if !errors.Is(p.err, ErrLost) || !strings.Contains(fmt.Sprint(p.err), string(reason)) {
-		p.t.Errorf("Run() of %s = %v, want ErrLost for %s", p.name, p.err, reason)
+		p.T.Errorf("Run() of %s = %v, want ErrLost for %s", p.name, p.err, reason)
 	}
 }
 
 // put writes the Lease as a stock leader or an earlier fleet leaves it.
 func (h *harness) put(holder string, term int32) {
-	h.store.Put(lease(holder, term))
+	h.Store.Put(lease(holder, term))
 }
 
-func (h *harness) record() leaserecord.Record { return leaserecord.From(h.store.Get(lockName)) }
+func (h *harness) record() leaserecord.Record { return leaserecord.From(h.Store.Get(lockName)) }
 
 func (h *harness) expectRecord(holder string, term int32) {
-	h.t.Helper()
+	h.T.Helper()
 	if r := h.record(); r.Holder != holder || r.Transitions != term {
-		h.t.Errorf("Lease names %q in term %d, want %q in %d", r.Holder, r.Transitions, holder, term)
+		h.T.Errorf("Lease names %q in term %d, want %q in %d", r.Holder, r.Transitions, holder, term)
 	}
 }
 

@@ -24,9 +24,9 @@ import (
 func TestLeaderLockLife(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		a := h.leaderLock("a")
-		h.sleep(14 * s)
+		h.Sleep(14 * s)
 		a.expectHeld(false, false, false)
-		h.sleep(2 * s)
+		h.Sleep(2 * s)
 		a.expectHeld(true, true, false)
 		h.expectRecord(lockSelf, 1)
 		first := h.record()
@@ -34,13 +34,13 @@ func TestLeaderLockLife(t *testing.T) {
 			t.Errorf("The Lease created is %+v", first)
 		}
 		b := h.leaderLock("b")
-		h.sleep(s)
+		h.Sleep(s)
 		b.expectHeld(true, true, false)
-		h.expect(`
+		h.Expect(`
 			0.0 a waiting (absent)
 			15.0 a acquired 1
 			16.0 b acquired 1`)
-		h.sleep(5 * time.Minute)
+		h.Sleep(5 * time.Minute)
 		a.expectHeld(true, true, false)
 		b.expectHeld(true, true, false)
 		if r := h.record(); r.Transitions != 1 || !r.AcquireTime.Equal(first.AcquireTime) || time.Since(r.RenewTime) > 3*s {
@@ -49,13 +49,13 @@ func TestLeaderLockLife(t *testing.T) {
 		if err := a.lock.Release(t.Context()); !errors.Is(err, ErrBusy) {
 			t.Errorf("Release() before Run has returned = %v, want ErrBusy", err)
 		}
-		a.stop()
+		a.Stop()
 		a.expectHeld(true, false, false)
 		if a.err != nil {
 			t.Errorf("Run() = %v after a planned end, want nil", a.err)
 		}
 		h.expectRecord(lockSelf, 1)
-		b.stop()
+		b.Stop()
 		if err := b.lock.Release(t.Context()); err != nil {
 			t.Errorf("Release() = %v, want nil", err)
 		}
@@ -72,7 +72,7 @@ func TestLeaderLockWaitsForStockLeader(t *testing.T) {
 		took  time.Duration
 	}{
 		"that releases": {func(h *harness) {
-			h.store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "" })
+			h.Store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "" })
 		}, 15 * time.Millisecond}, // The watch's 5ms and one request.
 		"that dies": {func(*harness) {}, 13*s + 15*time.Millisecond}, // Last renewed 2s before.
 	} {
@@ -81,10 +81,10 @@ func TestLeaderLockWaitsForStockLeader(t *testing.T) {
 				h.put("stock-a", 4)
 				a, b := h.leaderLock("a", quietly), h.leaderLock("b", quietly)
 				for range 20 {
-					h.sleep(2 * s)
-					h.store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.RenewTime = metav1.NewMicroTime(time.Now()) })
+					h.Sleep(2 * s)
+					h.Store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.RenewTime = metav1.NewMicroTime(time.Now()) })
 				}
-				h.sleep(2 * s)
+				h.Sleep(2 * s)
 				a.expectHeld(false, false, false)
 				left := time.Now()
 				tc.leave(h)
@@ -96,7 +96,7 @@ func TestLeaderLockWaitsForStockLeader(t *testing.T) {
 					t.Errorf("Acquired after %v, want %v", took, tc.took)
 				}
 				t.Logf("acquired after %v", time.Since(left))
-				h.sleep(100 * time.Millisecond)
+				h.Sleep(100 * time.Millisecond)
 				t.Logf("held by all after less than %v", time.Since(left))
 				a.expectHeld(true, true, false)
 				b.expectHeld(true, true, false)
@@ -112,17 +112,17 @@ func TestLeaderLockIsKeptByReading(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.put("", 4)
 		a, b := h.leaderLock("a", quietly), h.leaderLock("b", quietly)
-		h.sleep(s)
+		h.Sleep(s)
 		a.client.Conflict(10_000)
 		for range 600 {
-			h.sleep(100 * time.Millisecond)
+			h.Sleep(100 * time.Millisecond)
 			a.expectHeld(true, true, false)
 			if left := a.left(); left > 10*s {
 				t.Errorf("The right lasts %v", left)
 			}
 		}
 		b.client.Block()
-		h.sleep(11 * s)
+		h.Sleep(11 * s)
 		a.expectLost(election.ReasonRenewDeadline)
 		b.expectLost(election.ReasonRenewDeadline)
 	})
@@ -134,11 +134,11 @@ func TestLeaderLockOutlastsErrors(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.put("", 4)
 		a := h.leaderLock("a", quietly)
-		h.sleep(s)
+		h.Sleep(s)
 		a.expectHeld(true, true, false)
 		for range 20 {
 			a.client.Fail(5, "get")
-			h.sleep(30 * s)
+			h.Sleep(30 * s)
 			a.expectHeld(true, true, false)
 		}
 		var sent atomic.Int32
@@ -146,7 +146,7 @@ func TestLeaderLockOutlastsErrors(t *testing.T) {
 			sent.Add(1)
 			return leasetest.Fault{Error: true}
 		})
-		h.sleep(11 * s)
+		h.Sleep(11 * s)
 		a.expectLost(election.ReasonRenewDeadline)
 		if n := sent.Load(); n > 16 {
 			t.Errorf("%d requests before the right was lost", n)
@@ -159,14 +159,14 @@ func TestLeaderLockIsNotKeptByWatching(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.put("", 4)
 		a, b := h.leaderLock("a", quietly), h.leaderLock("b", quietly)
-		h.sleep(20 * s)
+		h.Sleep(20 * s)
 		a.client.Block()
 		until := a.lock.ValidUntil()
-		h.sleep(time.Until(until) - time.Millisecond)
+		h.Sleep(time.Until(until) - time.Millisecond)
 		if got := a.lock.ValidUntil(); !got.Equal(until) {
 			t.Errorf("The right was extended by %v without an answer", got.Sub(until))
 		}
-		h.sleep(time.Millisecond)
+		h.Sleep(time.Millisecond)
 		a.expectLost(election.ReasonRenewDeadline)
 		b.expectHeld(true, true, false)
 	})
@@ -181,14 +181,14 @@ func TestLeaderLockCountsFromStart(t *testing.T) {
 			p.client.Script(func(string) leasetest.Fault { return leasetest.Fault{Out: s, Back: 3 * s} })
 		}
 		a := h.leaderLock("a", slow)
-		h.sleep(4500 * time.Millisecond)
+		h.Sleep(4500 * time.Millisecond)
 		a.expectHeld(true, true, false)
-		if got, want := a.lock.ValidUntil().Sub(h.begin), 10*s+5*time.Millisecond; got != want { // 5ms: the watch
+		if got, want := a.lock.ValidUntil().Sub(h.Begin), 10*s+5*time.Millisecond; got != want { // 5ms: the watch
 			t.Errorf("The right lasts until %v, want %v", got, want)
 		}
 		// A read and a write take 8s together, so writes are far apart, but close enough to keep
 		// the right.
-		h.sleep(time.Minute)
+		h.Sleep(time.Minute)
 		if a.left() > 6*s {
 			t.Errorf("The right lasts %v", a.left())
 		}
@@ -200,10 +200,10 @@ func TestLeaderLockOfSuspendedProcess(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.put("", 4)
 		a := h.leaderLock("a", quietly)
-		h.sleep(20 * s)
+		h.Sleep(20 * s)
 		a.clock.Jump(10 * s)
 		a.expectHeld(true, false, false)
-		h.sleep(3 * s)
+		h.Sleep(3 * s)
 		a.expectLost(election.ReasonRenewDeadline)
 	})
 }
@@ -223,13 +223,13 @@ func TestLeaderLockLostToOthers(t *testing.T) {
 			inBubble(t, func(t *testing.T, h *harness) {
 				h.put("", 4)
 				a := h.leaderLock("a", quietly)
-				h.sleep(21 * s)
-				h.store.Tamper(lockName, tc.change)
-				h.sleep(5 * time.Millisecond)
+				h.Sleep(21 * s)
+				h.Store.Tamper(lockName, tc.change)
+				h.Sleep(5 * time.Millisecond)
 				a.expectLost(tc.reason)
-				before := len(h.store.History())
-				h.sleep(time.Minute)
-				if got := len(h.store.History()); got != before {
+				before := len(h.Store.History())
+				h.Sleep(time.Minute)
+				if got := len(h.Store.History()); got != before {
 					t.Errorf("A lost leader lock has written %d times", got-before)
 				}
 			})
@@ -242,9 +242,9 @@ func TestLeaderLockLostToOthers(t *testing.T) {
 func TestLeaderLockIsRestored(t *testing.T) {
 	for name, harm := range map[string]func(*harness){
 		"cleared": func(h *harness) {
-			h.store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "" })
+			h.Store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "" })
 		},
-		"deleted": func(h *harness) { h.store.Remove(lockName) },
+		"deleted": func(h *harness) { h.Store.Remove(lockName) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, h *harness) {
@@ -253,14 +253,14 @@ func TestLeaderLockIsRestored(t *testing.T) {
 				for i := range 3 {
 					all = append(all, h.leaderLock(string(rune('a'+i)), quietly))
 				}
-				h.sleep(21 * s)
+				h.Sleep(21 * s)
 				before := h.record()
 				harm(h)
-				h.sleep(6 * time.Millisecond)
+				h.Sleep(6 * time.Millisecond)
 				for _, p := range all {
 					p.expectHeld(true, false, false)
 				}
-				h.sleep(30 * time.Millisecond)
+				h.Sleep(30 * time.Millisecond)
 				for _, p := range all {
 					p.expectHeld(true, true, false)
 				}
@@ -268,7 +268,7 @@ func TestLeaderLockIsRestored(t *testing.T) {
 				if !termOf(after).equal(termOf(before)) || after.RenewTime.Unix() <= before.RenewTime.Unix() {
 					t.Errorf("Restored as %+v, was %+v", after, before)
 				}
-				h.sleep(time.Minute)
+				h.Sleep(time.Minute)
 				for _, p := range all {
 					p.expectHeld(true, true, false)
 				}
@@ -283,13 +283,13 @@ func TestLeaderLockClearedAndTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.put("", 4)
 		a := h.leaderLock("a")
-		h.sleep(21 * s)
-		h.store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "" })
-		h.sleep(6 * time.Millisecond) // The update of a is in flight.
-		h.store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity, *l.Spec.LeaseTransitions = "stock-a", 6 })
-		h.sleep(20 * time.Millisecond)
+		h.Sleep(21 * s)
+		h.Store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "" })
+		h.Sleep(6 * time.Millisecond) // The update of a is in flight.
+		h.Store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity, *l.Spec.LeaseTransitions = "stock-a", 6 })
+		h.Sleep(20 * time.Millisecond)
 		a.expectLost(election.ReasonOtherHolder)
-		h.expect(`
+		h.Expect(`
 			0.0 a acquired 5
 			21.0 a suspended 5 (cleared)
 			21.0 a ended 5 (other-holder)`)
@@ -301,15 +301,15 @@ func TestLeaderLockRelease(t *testing.T) {
 	stopped := func(t *testing.T, h *harness) *lockNode {
 		h.put("", 4)
 		a := h.leaderLock("a", quietly)
-		h.sleep(21 * s)
-		a.stop()
+		h.Sleep(21 * s)
+		a.Stop()
 		return a
 	}
 	inBubble(t, func(t *testing.T, h *harness) {
 		a := stopped(t, h)
 		a.client.Delay(1, 0, 50*time.Millisecond, "get")
 		time.AfterFunc(20*time.Millisecond, func() {
-			h.store.Tamper(lockName, func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = time.Now() })
+			h.Store.Tamper(lockName, func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = time.Now() })
 		})
 		if err := a.lock.Release(t.Context()); !errors.Is(err, ErrBusy) {
 			t.Errorf("Release() of a leader lock that another member renews = %v, want ErrBusy", err)
@@ -320,7 +320,7 @@ func TestLeaderLockRelease(t *testing.T) {
 			t.Errorf("Release() of a Lease of somebody else = %v, want nil", err)
 		}
 		h.expectRecord("stock-a", 6)
-		h.store.Remove(lockName)
+		h.Store.Remove(lockName)
 		if err := a.lock.Release(t.Context()); err != nil {
 			t.Errorf("Release() of no Lease = %v, want nil", err)
 		}
@@ -349,7 +349,7 @@ func TestLeaderLockWithTightTiming(t *testing.T) {
 					cfg.Timing, cfg.Jitter = timing, nil
 				}))
 			}
-			h.sleep(5 * time.Minute)
+			h.Sleep(5 * time.Minute)
 			for _, p := range all {
 				p.expectHeld(true, true, false)
 			}
@@ -374,21 +374,21 @@ func TestLeaderLockLoad(t *testing.T) {
 		for i := range members {
 			all = append(all, h.leaderLock(string(rune('a'+i)), quietly, func(_ *lockNode, cfg *Config) { cfg.Jitter = jitter }))
 		}
-		h.sleep(200 * time.Millisecond)
+		h.Sleep(200 * time.Millisecond)
 		starting, _ := counts(all)
 		for _, p := range all {
 			p.expectHeld(true, true, false)
 		}
 		least := 10 * s
 		for range periods * 20 {
-			h.sleep(100 * time.Millisecond)
+			h.Sleep(100 * time.Millisecond)
 			for _, p := range all {
 				least = min(least, p.left())
 			}
 		}
 		updates, reads := counts(all)
 		written := 0
-		for _, write := range h.store.History() {
+		for _, write := range h.Store.History() {
 			if write.Client != "" {
 				written++
 			}
@@ -428,15 +428,15 @@ func TestLeaderLockRenewalsDiffer(t *testing.T) {
 		for i := range 8 {
 			h.leaderLock(string(rune('a'+i)), quietly, func(p *lockNode, _ *Config) { p.clock.Jump(-2 * s * time.Duration(i)) })
 		}
-		h.sleep(5 * time.Minute)
+		h.Sleep(5 * time.Minute)
 		seen := map[string]bool{}
-		for _, write := range h.store.History() {
+		for _, write := range h.Store.History() {
 			record, err := json.Marshal(resourcelock.LeaseSpecToLeaderElectionRecord(&write.After.Spec))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if seen[string(record)] {
-				t.Errorf("At %v %s repeated an earlier record: %s", write.Time.Sub(h.begin), write.Client, record)
+				t.Errorf("At %v %s repeated an earlier record: %s", write.Time.Sub(h.Begin), write.Client, record)
 			}
 			seen[string(record)] = true
 		}
@@ -451,7 +451,7 @@ func TestNewErrors(t *testing.T) {
 		}
 	}
 	inBubble(t, func(t *testing.T, h *harness) {
-		cfg := Config{Name: "elsewhere", Identity: lockSelf, Client: h.store.Client("a"), Observer: h.observer(h.store.Client("a"), &leasetest.JumpClock{}), Clock: &leasetest.JumpClock{}, Timing: election.DefaultTiming()}
+		cfg := Config{Name: "elsewhere", Identity: lockSelf, Client: h.Store.Client("a"), Observer: h.observer(h.Store.Client("a"), &leasetest.JumpClock{}), Clock: &leasetest.JumpClock{}, Timing: election.DefaultTiming()}
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), `"elsewhere"`) {
 			t.Errorf("New() of a Lease that is not watched = %v", err)
 		}
