@@ -99,7 +99,7 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 
 // runAlone runs every controller on everything, without Leases.
 func runAlone(ctx context.Context, process *controllers.Process, shutdown time.Duration, surplus *heap.Releaser, probes *probes) error {
-	instance, err := process.Build(context.WithoutCancel(ctx), controllers.Spec{Controllers: allControllers(), ShutdownTimeout: shutdown, Running: surplus.Stir})
+	instance, err := process.Build(context.WithoutCancel(ctx), controllers.Spec{Controllers: allControllers(), ShutdownTimeout: shutdown, Running: surplus.Fill()})
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func allControllers() []string {
 
 // runMember runs what the fleet gives to this process while the fleet holds its leader locks.
 func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, process *controllers.Process, leaderLocks []string, fleetPage *page.Page, surplus *heap.Releaser, probes *probes) error {
-	shards, err := shardsOf(o, process)
+	shards, err := shardsOf(o, process, surplus)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 }
 
 // shardsOf returns what the fleet runs: upstream's controllers, by the catalogue.
-func shardsOf(o *Options, process *controllers.Process) (flotilla.Shards, error) {
+func shardsOf(o *Options, process *controllers.Process, surplus *heap.Releaser) (flotilla.Shards, error) {
 	plan, err := catalogue.DefaultPlan(o.Fleet.Shards)
 	if err != nil {
 		return flotilla.Shards{}, fmt.Errorf("--shards %d: %w", o.Fleet.Shards, err)
@@ -165,7 +165,7 @@ func shardsOf(o *Options, process *controllers.Process) (flotilla.Shards, error)
 		Catalogue: catalogue.Build(version.Get().GitVersion),
 		Forgets:   sets.New(catalogue.Forgetful()...).Has,
 		Build: func(ctx context.Context, w fleet.Work) (fleet.Instance, error) {
-			return buildShard(ctx, process, w)
+			return buildShard(ctx, process, surplus, w)
 		},
 		Expect:    process.Pool().Expect,
 		Informers: process.Pool(),
@@ -223,7 +223,7 @@ func fleetOptions(
 }
 
 // buildShard builds a shard's controllers.
-func buildShard(ctx context.Context, process *controllers.Process, w fleet.Work) (fleet.Instance, error) {
+func buildShard(ctx context.Context, process *controllers.Process, surplus *heap.Releaser, w fleet.Work) (fleet.Instance, error) {
 	start := time.Now()
 	part, names := controllers.Collects(w.Shard, w.Controllers)
 	instance, err := process.Build(ctx, controllers.Spec{
@@ -232,14 +232,21 @@ func buildShard(ctx context.Context, process *controllers.Process, w fleet.Work)
 	if err != nil {
 		return nil, err
 	}
-	return shardInstance{instance, time.Since(start).Round(time.Millisecond), w.Shard.Range}, nil
+	return shardInstance{instance, surplus, time.Since(start).Round(time.Millisecond), w.Shard.Range}, nil
 }
 
-// shardInstance reports when a shard's controllers begin.
+// shardInstance reports when a shard's caches are filled, and when its controllers begin.
 type shardInstance struct {
 	*controllers.Instance
-	built  time.Duration
-	within shard.Range
+	surplus *heap.Releaser
+	built   time.Duration
+	within  shard.Range
+}
+
+// Warm implements fleet.Instance.
+func (i shardInstance) Warm(ctx context.Context) error {
+	defer i.surplus.Fill()()
+	return i.Instance.Warm(ctx)
 }
 
 // Load implements fleet.Loader.

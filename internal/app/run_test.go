@@ -14,6 +14,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 
 	appmetrics "github.com/flotilla-kube/flotilla/internal/app/metrics"
+	"github.com/flotilla-kube/flotilla/internal/app/heap"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
@@ -107,7 +108,7 @@ func TestShardsAreComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shards, err := shardsOf(o, process)
+	shards, err := shardsOf(o, process, heap.NewReleaser(process.Clock(), nil))
 	if err != nil {
 		t.Fatal(err)
 	}

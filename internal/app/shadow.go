@@ -140,7 +140,7 @@ func (s *shade) run(ctx context.Context, c *config.CompletedConfig, o *Options, 
 	closed := make(chan struct{})
 	defer close(closed)
 	for _, a := range assigned {
-		instance, err := s.build(runCtx, process, a, closed, surplus.Stir)
+		instance, err := s.build(runCtx, process, surplus, a, closed)
 		if err != nil {
 			return err
 		}
@@ -225,15 +225,15 @@ func accountOf(identities map[string][]string) func(client string) string {
 }
 
 // build builds a shard's controllers behind a fence that nobody opens. It closes with closed.
-func (s *shade) build(ctx context.Context, process *controllers.Process, a shadow.Assignment, closed <-chan struct{}, running func()) (fleet.Instance, error) {
+func (s *shade) build(ctx context.Context, process *controllers.Process, surplus *heap.Releaser, a shadow.Assignment, closed <-chan struct{}) (fleet.Instance, error) {
 	shut, err := fence.New(fence.Config{
 		Member: "shadow", Shard: a.Shard.ID.String(), Clock: process.Clock(), OnRefused: func(fence.Refusal) { s.leaked.Add(1) },
 	})
 	if err != nil {
 		return nil, err
 	}
-	built, err := buildShard(ctx, process, fleet.Work{
-		Shard: a.Shard, Controllers: a.Controllers, Share: a.Share, Shards: a.Shards, Fence: shut.Wrap, Closed: closed, Running: running,
+	built, err := buildShard(ctx, process, surplus, fleet.Work{
+		Shard: a.Shard, Controllers: a.Controllers, Share: a.Share, Shards: a.Shards, Fence: shut.Wrap, Closed: closed, Running: surplus.Fill(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building shard %s: %w", a.Shard.ID, err)

@@ -67,7 +67,7 @@ func parse(args []string, output io.Writer) (options, error) {
 	f.StringVar(&o.out, "out", "_output/bench/bench.json", "the file for the results")
 	f.BoolVar(&o.adding, "append", false, "append to the runs in the file; otherwise the file must not exist")
 	f.StringVar(&o.dir, "data", "_output/bench", "where the data of steady's clusters is kept")
-	f.StringVar(&o.profile, "profile", "", "a folder for profiles of CPU, heap and goroutines of all processes while steady and idle-cost look at them, which costs CPU itself")
+	f.StringVar(&o.profile, "profile", "", "a folder for profiles of CPU, heap and goroutines of all processes at their start and while steady and idle-cost look at them, which costs CPU itself")
 	f.BoolVar(&o.empty, "empty", true, "measure each system on an empty cluster first, where steady is among the scenarios or -background is given")
 	f.BoolVar(&o.check, "check", false, "fail if a run lacks a figure that it should have")
 	f.BoolVar(&o.keep, "keep", false, "keep the logs of all processes")

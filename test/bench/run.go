@@ -34,6 +34,8 @@ const (
 	// settling is longer than a member waits until it gives back the memory that its start has left
 	// over (internal/app/heap). That takes a collection, which is not what rest costs.
 	settling = 15 * time.Second
+	// startProfile is how long the start of a system is profiled, if it is.
+	startProfile = 30 * time.Second
 )
 
 // run makes one run. Failures are in the result.
@@ -125,6 +127,12 @@ func (b *bench) start(ctx context.Context, j job, plane *controlplane.ControlPla
 	if err != nil {
 		return nil, err
 	}
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	var fault error
+	if b.profile != "" && quietScenario(j.scenario) {
+		beside.Go(func() { fault = running.Profile(ctx, b.profile, profileName(j)+"-start", startProfile) })
+	}
 	steps := []step{{"whole", running.Whole}}
 	if b.balance && j.scenario != scenario.IdleCost {
 		steps = append(steps, step{"even", running.Balance})
@@ -140,7 +148,15 @@ func (b *bench) start(ctx context.Context, j job, plane *controlplane.ControlPla
 		}
 		b.say("    %s is %s after %.1f s", system.Name(j.system), s.state, time.Since(began).Seconds())
 	}
+	if beside.Wait(); fault != nil {
+		return nil, errors.Join(fault, running.Stop())
+	}
 	return running, nil
+}
+
+// profileName is how the names of a job's profiles begin.
+func profileName(j job) string {
+	return fmt.Sprintf("%s-%s-%d", j.scenario, system.Name(j.system), j.round)
 }
 
 // settle waits for settling.
@@ -268,11 +284,10 @@ func (b *bench) work(ctx context.Context, work scenario.Scenario, env *scenario.
 func profiled(work func(context.Context, *scenario.Env) (scenario.Outcome, error), j job, running *system.Running, dir string,
 ) func(context.Context, *scenario.Env) (scenario.Outcome, error) {
 	return func(ctx context.Context, env *scenario.Env) (out scenario.Outcome, err error) {
-		prefix := fmt.Sprintf("%s-%s-%d", j.scenario, system.Name(j.system), j.round)
 		var fault error
 		var beside sync.WaitGroup
 		beside.Go(func() {
-			fault = running.Profile(ctx, dir, prefix, time.Duration(env.Params[scenario.Seconds])*time.Second)
+			fault = running.Profile(ctx, dir, profileName(j), time.Duration(env.Params[scenario.Seconds])*time.Second)
 		})
 		out, err = work(ctx, env)
 		beside.Wait()

@@ -2,7 +2,9 @@ package heap
 
 import (
 	"context"
+	"os"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -18,11 +20,25 @@ const (
 	Apart = time.Minute
 )
 
-// Releaser returns free memory to the system. Its methods are safe for concurrent use.
+// Percent is the GC percent from the beginning of a fill to the next release, unless the environment
+// has a GOGC. Go's default is 100. The garbage of lists is then collected once the heap has grown
+// by a half, and not by its whole.
+const Percent = 50
+
+// Releaser returns free memory to the system, and makes Go collect sooner while caches are filled.
+// Its methods are safe for concurrent use.
 type Releaser struct {
 	clock   election.Clock
 	release func()
+	percent func(int) int
 	stirred chan struct{}
+
+	mu sync.Mutex
+	// fills counts the fills in progress. eager says that Percent applies, and usual is what applied
+	// before.
+	fills int
+	eager bool
+	usual int
 }
 
 // NewReleaser returns a Releaser that calls release, by default [debug.FreeOSMemory].
@@ -30,7 +46,28 @@ func NewReleaser(clock election.Clock, release func()) *Releaser {
 	if release == nil {
 		release = debug.FreeOSMemory
 	}
-	return &Releaser{clock: clock, release: release, stirred: make(chan struct{}, 1)}
+	percent := debug.SetGCPercent
+	if _, set := os.LookupEnv("GOGC"); set {
+		percent = func(int) int { return 0 }
+	}
+	return &Releaser{clock: clock, release: release, percent: percent, stirred: make(chan struct{}, 1)}
+}
+
+// Fill records that caches are being filled, until done is called for the first time. It does not
+// block.
+func (r *Releaser) Fill() (done func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fills++; !r.eager {
+		r.eager, r.usual = true, r.percent(Percent)
+	}
+	r.Stir()
+	return sync.OnceFunc(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.fills--
+		r.Stir()
+	})
 }
 
 // Stir records that something large has come or gone. It does not block.
@@ -62,10 +99,28 @@ func (r *Releaser) Run(ctx context.Context) {
 		if !r.settle(ctx, last) {
 			return
 		}
-		r.release()
+		r.end()
 		last = r.clock.Now()
 		klog.FromContext(ctx).V(2).Info("Gave free memory back to the system")
 	}
+}
+
+// end releases memory after the usual GC percent has been restored.
+func (r *Releaser) end() {
+	r.mu.Lock()
+	if r.eager {
+		r.eager = false
+		r.percent(r.usual)
+	}
+	r.mu.Unlock()
+	r.release()
+}
+
+// fill reports whether caches are being filled.
+func (r *Releaser) fill() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fills > 0
 }
 
 // settle waits until memory should be released, and returns true; false when ctx has ended.
@@ -73,7 +128,7 @@ func (r *Releaser) settle(ctx context.Context, last time.Time) bool {
 	first := r.clock.Now()
 	stirred := first
 	for {
-		wait := due(first, stirred, last).Sub(r.clock.Now())
+		wait := due(first, stirred, last, r.fill()).Sub(r.clock.Now())
 		if wait <= 0 {
 			return true
 		}
@@ -91,10 +146,11 @@ func (r *Releaser) settle(ctx context.Context, last time.Time) bool {
 }
 
 // due returns when memory should be released. first and stirred are when something first and last
-// came or went since the last release, at last; zero if there was none.
-func due(first, stirred, last time.Time) time.Time {
+// came or went since the last release, at last; zero if there was none. fill says that caches are
+// being filled.
+func due(first, stirred, last time.Time, fill bool) time.Time {
 	at := stirred.Add(Quiet)
-	if latest := first.Add(Apart); at.After(latest) {
+	if latest := first.Add(Apart); fill || at.After(latest) {
 		at = latest
 	}
 	if again := last.Add(Apart); !last.IsZero() && at.Before(again) {

@@ -2,7 +2,10 @@ package heap
 
 import (
 	"context"
+	"os"
+	"runtime/debug"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,38 +16,93 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 )
 
-// TestReleases checks when memory is released, for calls of Stir at the given seconds.
+// TestReleases checks when memory is released, for calls of Stir and for fills at the given seconds.
 func TestReleases(t *testing.T) {
 	restless := make([]int, 0, 20)
 	for at := 0; at < 100; at += 5 {
 		restless = append(restless, at)
 	}
-	for name, test := range map[string]struct{ stirs, want []int }{
-		"nothing":          {nil, nil},
-		"one":              {[]int{5}, []int{15}},
-		"a start":          {[]int{1, 3, 8, 12}, []int{22}},
-		"again, too soon":  {[]int{0, 20}, []int{10, 70}},
-		"again, later":     {[]int{0, 100}, []int{10, 110}},
-		"no end of moves":  {restless, []int{60, 120}},
-		"while it is held": {[]int{0, 20, 69}, []int{10, 79}},
+	for name, test := range map[string]struct {
+		stirs []int
+		fills [][2]int
+		want  []int
+	}{
+		"nothing":                 {},
+		"one":                     {[]int{5}, nil, []int{15}},
+		"a start":                 {[]int{1, 3, 8, 12}, nil, []int{22}},
+		"again, too soon":         {[]int{0, 20}, nil, []int{10, 70}},
+		"again, later":            {[]int{0, 100}, nil, []int{10, 110}},
+		"no end of moves":         {restless, nil, []int{60, 120}},
+		"while it is held":        {[]int{0, 20, 69}, nil, []int{10, 79}},
+		"a fill":                  {nil, [][2]int{{1, 4}}, []int{14}},
+		"a small and a large one": {[]int{2}, [][2]int{{1, 2}, {1, 30}}, []int{40}},
+		"one without end":         {nil, [][2]int{{5, 500}}, []int{65, 510}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
-				began := time.Now()
 				var got []int
+				began := time.Now()
 				r := NewReleaser(clock.RealClock{}, func() { got = append(got, int(time.Since(began).Seconds())) })
-				ended := make(chan struct{})
-				go func() { r.Run(ctx); close(ended) }()
-				for _, at := range test.stirs {
-					time.Sleep(time.Until(began.Add(time.Duration(at) * time.Second)))
-					r.Stir()
+				var all sync.WaitGroup
+				all.Go(func() { r.Run(ctx) })
+				at := func(second int, do func()) {
+					all.Go(func() { time.Sleep(time.Duration(second) * time.Second); do() }) // virtual
 				}
-				time.Sleep(10 * time.Minute)
+				for _, second := range test.stirs {
+					at(second, r.Stir)
+				}
+				for _, fill := range test.fills {
+					at(fill[0], func() { at(fill[1]-fill[0], r.Fill()) })
+				}
+				time.Sleep(20 * time.Minute) // virtual
 				cancel()
-				<-ended
+				all.Wait()
 				if !slices.Equal(got, test.want) {
 					t.Errorf("released at %v s, want %v", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+// TestCollectsSooner checks that the GC percent is lower from a fill until memory has been released,
+// and that of the operator at all other times.
+func TestCollectsSooner(t *testing.T) {
+	for name, test := range map[string]struct {
+		env        string
+		during, at []int
+	}{
+		"by default":            {"", []int{Percent}, []int{100}},
+		"the operator's counts": {"100", []int{100}, []int{100}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("GOGC", test.env)
+			if test.env == "" {
+				os.Unsetenv("GOGC")
+			}
+			synctest.Test(t, func(t *testing.T) {
+				defer debug.SetGCPercent(debug.SetGCPercent(100))
+				percent := func() int {
+					p := debug.SetGCPercent(100)
+					debug.SetGCPercent(p)
+					return p
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				var during, at []int
+				r := NewReleaser(clock.RealClock{}, func() { at = append(at, percent()) })
+				var running sync.WaitGroup
+				running.Go(func() { r.Run(ctx) })
+				first, second := r.Fill(), r.Fill()
+				first()
+				first() // It counts once.
+				second()
+				during = append(during, percent())
+				time.Sleep(time.Minute) // virtual
+				cancel()
+				running.Wait()
+				if !slices.Equal(during, test.during) || !slices.Equal(at, test.at) {
+					t.Errorf("%v during fills, want %v; %v at the releases, want %v", during, test.during, at, test.at)
 				}
 			})
 		})

@@ -3,6 +3,7 @@ package catalogue
 import (
 	"cmp"
 	"slices"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubectrlmgrconfig "k8s.io/kubernetes/pkg/controller/apis/config"
@@ -173,6 +174,32 @@ const (
 
 // All returns the rows of all controllers, sorted by name.
 func All() []Row {
+	rows := slices.Clone(all())
+	for i := range rows {
+		rows[i] = rows[i].clone()
+	}
+	return rows
+}
+
+// Lookup returns the row of the controller with this name. It does not know aliases.
+func Lookup(name string) (Row, bool) {
+	rows := all()
+	i, ok := slices.BinarySearchFunc(rows, name, func(r Row, name string) int { return cmp.Compare(r.Name, name) })
+	if !ok {
+		return Row{}, false
+	}
+	return rows[i].clone(), true
+}
+
+// clone returns a copy that shares nothing with r.
+func (r Row) clone() Row {
+	r.Clients, r.Needs, r.FieldSelectors = slices.Clone(r.Clients), slices.Clone(r.Needs), slices.Clone(r.FieldSelectors)
+	r.Slim, r.TypedKinds = slices.Clone(r.Slim), slices.Clone(r.TypedKinds)
+	return r
+}
+
+// all are the rows, sorted by name. Building a shard looks up a row some hundred times.
+var all = sync.OnceValue(func() []Row {
 	rows := slices.Concat(namespacedRows(), clusterRows())
 	pictures := pictures()
 	for i := range rows {
@@ -180,17 +207,7 @@ func All() []Row {
 	}
 	slices.SortFunc(rows, func(a, b Row) int { return cmp.Compare(a.Name, b.Name) })
 	return otherRows(rows)
-}
-
-// Lookup returns the row of the controller with this name. It does not know aliases.
-func Lookup(name string) (Row, bool) {
-	rows := All()
-	i := slices.IndexFunc(rows, func(r Row) bool { return r.Name == name })
-	if i < 0 {
-		return Row{}, false
-	}
-	return rows[i], true
-}
+})
 
 // Forgetful returns the names of the controllers with a Row.Forgets, sorted.
 func Forgetful() []string { return namesOf(func(r Row) bool { return r.Forgets != "" }) }
@@ -213,7 +230,7 @@ func Group(name string) []string {
 
 func namesOf(keep func(Row) bool) []string {
 	var result []string
-	for _, row := range All() {
+	for _, row := range all() {
 		if keep(row) {
 			result = append(result, row.Name)
 		}
