@@ -94,7 +94,7 @@ func (o options) sizes(name string) []map[string]int {
 		for _, n := range shards {
 			all = append(all, map[string]int{scenario.Shards: n, scenario.Seconds: o.watch})
 		}
-	case scenario.Burst:
+	case scenario.Burst, scenario.Owners:
 		all = []map[string]int{{scenario.Namespaces: o.namespaces, scenario.Objects: o.objects}}
 	case scenario.ScaleOut, scenario.RollingUpdate:
 		all = []map[string]int{{scenario.Namespaces: o.namespaces, scenario.Deployments: o.deployments, scenario.Replicas: o.replicas}}

@@ -53,7 +53,7 @@ func parse(args []string, output io.Writer) (options, error) {
 	f.IntVar(&o.namespaces, "namespaces", 32, "namespaces with the work")
 	f.IntVar(&o.deployments, "deployments", 64, "Deployments of basic, scale-out, rolling-update and chaos")
 	f.IntVar(&o.replicas, "replicas", 6, "replicas that scale-out scales to, and that rolling-update replaces")
-	f.IntVar(&o.objects, "objects", 5000, "objects that burst deletes with a namespace, and as many again with an owner")
+	f.IntVar(&o.objects, "objects", 5000, "objects that burst deletes with a namespace, and as many again with an owner; dependents of each owner of owners")
 	f.IntVar(&o.nodes, "nodes", 20, "simulated nodes")
 	f.IntVar(&o.watch, "watch", 30, "seconds for which steady and idle-cost observe a system")
 	f.StringVar(&o.pods, "pods", "20000", fmt.Sprintf("sizes of steady's clusters, multiples of %d", data.PodsPerNamespace))

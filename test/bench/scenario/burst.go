@@ -25,19 +25,49 @@ func haveBurst(ctx context.Context, env *Env) error {
 	if doomed == owned {
 		return fmt.Errorf("%d namespaces: a burst needs at least 2", env.Params[Namespaces])
 	}
-	owner, err := env.Client.CoreV1().ConfigMaps(owned).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ownerName}}, metav1.CreateOptions{})
+	reference, err := haveOwner(ctx, env, owned)
 	if err != nil {
 		return err
 	}
-	reference := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}
 	return Each(ctx, 2*env.Params[Objects], func(ctx context.Context, i int) error {
-		o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("o-%d", i/2), Namespace: doomed}, Data: map[string]string{"key": "value"}}
 		if i%2 == 1 {
-			o.Namespace, o.OwnerReferences = owned, []metav1.OwnerReference{reference}
+			return haveObject(ctx, env, owned, i/2, *reference)
 		}
-		_, err := env.Client.CoreV1().ConfigMaps(o.Namespace).Create(ctx, o, metav1.CreateOptions{})
+		return haveObject(ctx, env, doomed, i/2)
+	})
+}
+
+// haveOwners makes an owner with its dependents in each namespace.
+func haveOwners(ctx context.Context, env *Env) error {
+	names := env.Namespaces()
+	references := make([]*metav1.OwnerReference, len(names))
+	err := Each(ctx, len(names), func(ctx context.Context, i int) (err error) {
+		references[i], err = haveOwner(ctx, env, names[i])
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	return Each(ctx, len(names)*env.Params[Objects], func(ctx context.Context, i int) error {
+		n := i % len(names)
+		return haveObject(ctx, env, names[n], i/len(names), *references[n])
+	})
+}
+
+// haveOwner makes the owner of a namespace.
+func haveOwner(ctx context.Context, env *Env, namespace string) (*metav1.OwnerReference, error) {
+	owner, err := env.Client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ownerName}}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return &metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}, nil
+}
+
+// haveObject makes one small object with these owners.
+func haveObject(ctx context.Context, env *Env, namespace string, i int, owners ...metav1.OwnerReference) error {
+	meta := metav1.ObjectMeta{Name: fmt.Sprintf("o-%d", i), OwnerReferences: owners}
+	_, err := env.Client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"key": "value"}}, metav1.CreateOptions{})
+	return err
 }
 
 // burst deletes a namespace and waits until it is gone, and then an owner and waits until all its
@@ -65,25 +95,44 @@ func burst(ctx context.Context, env *Env) (Outcome, error) {
 	if err != nil {
 		return out, err
 	}
-	return out, measured("owner", func() error {
-		background := metav1.DeletePropagationBackground
-		if err := env.Client.CoreV1().ConfigMaps(owned).Delete(ctx, ownerName, metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
-			return err
-		}
-		return env.until(ctx, "the owned objects are gone", func(ctx context.Context) error {
+	return out, measured("owner", func() error { return deleteOwners(ctx, env, owned) })
+}
+
+// owners deletes the owner in each namespace and waits until all dependents are gone.
+func owners(ctx context.Context, env *Env) (Outcome, error) {
+	names, began := env.Namespaces(), time.Now()
+	out := Outcome{Objects: len(names) * (env.Params[Objects] + 1)}
+	if err := deleteOwners(ctx, env, names...); err != nil {
+		return out, err
+	}
+	out.Phases = []result.Phase{{Name: "owners", Seconds: time.Since(began).Seconds()}}
+	return out, nil
+}
+
+// deleteOwners deletes the owners in these namespaces and waits until all their dependents are gone.
+func deleteOwners(ctx context.Context, env *Env, namespaces ...string) error {
+	background := metav1.DeletePropagationBackground
+	err := Each(ctx, len(namespaces), func(ctx context.Context, i int) error {
+		return env.Client.CoreV1().ConfigMaps(namespaces[i]).Delete(ctx, ownerName, metav1.DeleteOptions{PropagationPolicy: &background})
+	})
+	if err != nil {
+		return err
+	}
+	return env.until(ctx, "the owned objects are gone", func(ctx context.Context) error {
+		for ; len(namespaces) > 0; namespaces = namespaces[1:] {
 			// The certificate authority's ConfigMap stays. Names are sorted, so two show whether
 			// there is another.
-			list, err := env.Client.CoreV1().ConfigMaps(owned).List(ctx, metav1.ListOptions{Limit: 2})
+			list, err := env.Client.CoreV1().ConfigMaps(namespaces[0]).List(ctx, metav1.ListOptions{Limit: 2})
 			if err != nil {
 				return err
 			}
 			for _, o := range list.Items {
 				if len(o.OwnerReferences) > 0 {
-					return fmt.Errorf("%s and %d others exist", o.Name, remaining(list))
+					return fmt.Errorf("%s/%s and %d others exist", o.Namespace, o.Name, remaining(list))
 				}
 			}
-			return nil
-		})
+		}
+		return nil
 	})
 }
 

@@ -33,12 +33,13 @@ const (
 	Chaos         = "chaos"
 	Steady        = "steady"
 	Burst         = "burst"
+	Owners        = "owners"
 	IdleCost      = "idle-cost"
 )
 
 // Names returns the names of all scenarios, in the order in which they are run.
 func Names() []string {
-	return []string{Basic, ScaleOut, RollingUpdate, Chaos, Burst, Steady, IdleCost}
+	return []string{Basic, ScaleOut, RollingUpdate, Chaos, Burst, Owners, Steady, IdleCost}
 }
 
 // Names of sizes, as in result.Run.Params.
@@ -79,7 +80,7 @@ type Outcome struct {
 	// created, changed or removed one.
 	Objects int
 	Phases  []result.Phase
-	// Began is when each of Phases began; nil for a burst.
+	// Began is when each of Phases began; nil for Burst and Owners.
 	Began   []time.Time
 	Latency *result.Quantile
 	// LongestGap is the longest time in which a watcher saw no controller act.
@@ -113,6 +114,8 @@ func Named(name string) (Scenario, error) {
 		deployments.Work, deployments.Users = rollingUpdate, users(nil)
 	case Burst:
 		return Scenario{Prepare: makeNamespaces, Ready: haveBurst, Work: burst}, nil
+	case Owners:
+		return Scenario{Prepare: makeNamespaces, Ready: haveOwners, Work: owners}, nil
 	case Steady, IdleCost:
 		return Scenario{Work: look}, nil
 	default:
