@@ -99,7 +99,9 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 
 // runAlone runs every controller on everything, without Leases.
 func runAlone(ctx context.Context, process *controllers.Process, shutdown time.Duration, surplus *heap.Releaser, probes *probes) error {
-	instance, err := process.Build(context.WithoutCancel(ctx), controllers.Spec{Controllers: allControllers(), ShutdownTimeout: shutdown, Running: surplus.Fill()})
+	full := surplus.Fill()
+	defer full()
+	instance, err := process.Build(context.WithoutCancel(ctx), controllers.Spec{Controllers: allControllers(), ShutdownTimeout: shutdown, Running: full})
 	if err != nil {
 		return err
 	}
@@ -154,7 +156,7 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 }
 
 // shardsOf returns what the fleet runs: upstream's controllers, by the catalogue.
-func shardsOf(o *Options, process *controllers.Process, surplus *heap.Releaser) (flotilla.Shards, error) {
+func shardsOf(o *Options, process *controllers.Process, surplus filler) (flotilla.Shards, error) {
 	plan, err := catalogue.DefaultPlan(o.Fleet.Shards)
 	if err != nil {
 		return flotilla.Shards{}, fmt.Errorf("--shards %d: %w", o.Fleet.Shards, err)
@@ -165,7 +167,11 @@ func shardsOf(o *Options, process *controllers.Process, surplus *heap.Releaser) 
 		Catalogue: catalogue.Build(version.Get().GitVersion),
 		Forgets:   sets.New(catalogue.Forgetful()...).Has,
 		Build: func(ctx context.Context, w fleet.Work) (fleet.Instance, error) {
-			return buildShard(ctx, process, surplus, w)
+			i, err := buildShard(ctx, process, surplus, w)
+			if err != nil {
+				return nil, err // and no instance that is not nil
+			}
+			return i, nil
 		},
 		Expect:    process.Pool().Expect,
 		Informers: process.Pool(),
@@ -223,40 +229,55 @@ func fleetOptions(
 }
 
 // buildShard builds a shard's controllers.
-func buildShard(ctx context.Context, process *controllers.Process, surplus *heap.Releaser, w fleet.Work) (fleet.Instance, error) {
+func buildShard(ctx context.Context, process *controllers.Process, surplus filler, w fleet.Work) (*shardInstance, error) {
 	start := time.Now()
 	part, names := controllers.Collects(w.Shard, w.Controllers)
+	i := &shardInstance{surplus: surplus, within: w.Shard.Range}
 	instance, err := process.Build(ctx, controllers.Spec{
-		ID: w.Shard.ID, Range: w.Shard.Range, Controllers: names, Collect: part, Share: w.Share, Shards: w.Shards, Unheld: w.Unheld, Fence: w.Fence, Closed: w.Closed, Running: w.Running,
+		ID: w.Shard.ID, Range: w.Shard.Range, Controllers: names, Collect: part, Share: w.Share, Shards: w.Shards, Unheld: w.Unheld, Fence: w.Fence, Closed: w.Closed,
+		Running: func() {
+			i.full()
+			if w.Running != nil {
+				w.Running()
+			}
+		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	return shardInstance{instance, surplus, time.Since(start).Round(time.Millisecond), w.Shard.Range}, nil
+	i.Instance, i.built = instance, time.Since(start).Round(time.Millisecond)
+	return i, nil
 }
 
-// shardInstance reports when a shard's caches are filled, and when its controllers begin.
+// filler is told that caches are being filled, until done is called.
+type filler interface{ Fill() (done func()) }
+
+// shardInstance reports while a shard's caches are being filled, and when its controllers begin.
 type shardInstance struct {
 	*controllers.Instance
-	surplus *heap.Releaser
+	surplus filler
 	built   time.Duration
 	within  shard.Range
+	// full is called once the controllers run, in Run.
+	full func()
 }
 
 // Warm implements fleet.Instance.
-func (i shardInstance) Warm(ctx context.Context) error {
+func (i *shardInstance) Warm(ctx context.Context) error {
 	defer i.surplus.Fill()()
 	return i.Instance.Warm(ctx)
 }
 
 // Load implements fleet.Loader.
-func (i shardInstance) Load() (fleet.Load, bool) {
+func (i *shardInstance) Load() (fleet.Load, bool) {
 	load, there := i.Instance.Load()
 	return fleet.Load(load), there
 }
 
 // Run implements fleet.Instance.
-func (i shardInstance) Run(ctx context.Context) error {
+func (i *shardInstance) Run(ctx context.Context) error {
+	i.full = i.surplus.Fill()
+	defer i.full() // in case that they never run
 	klog.FromContext(ctx).V(1).Info("Running the shard's controllers", "controllers", len(i.Controllers()), "range", i.within, "built", i.built)
 	return i.Instance.Run(ctx)
 }

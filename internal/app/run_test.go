@@ -1,8 +1,14 @@
 package app
 
 import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,12 +18,14 @@ import (
 	metricsfeatures "k8s.io/component-base/metrics/features"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 
-	appmetrics "github.com/flotilla-kube/flotilla/internal/app/metrics"
 	"github.com/flotilla-kube/flotilla/internal/app/heap"
+	appmetrics "github.com/flotilla-kube/flotilla/internal/app/metrics"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // optionsOf returns the fleet options of a process with the flags.
@@ -117,6 +125,66 @@ func TestShardsAreComplete(t *testing.T) {
 			t.Errorf("Shards.%s is not set", field.Name)
 		}
 	}
+}
+
+// counting counts fills.
+type counting struct{ begun, inProgress atomic.Int32 }
+
+func (c *counting) Fill() func() {
+	c.begun.Add(1)
+	c.inProgress.Add(1)
+	return sync.OnceFunc(func() { c.inProgress.Add(-1) })
+}
+
+func (c *counting) require(t *testing.T, when string, begun, inProgress int32) {
+	t.Helper()
+	if b, p := c.begun.Load(), c.inProgress.Load(); b != begun || p != inProgress {
+		t.Errorf("%s: %d fills have begun, %d of them are in progress; want %d and %d", when, b, p, begun, inProgress)
+	}
+}
+
+// TestFillsAreReported warms a shard, runs it until its controllers run, and runs one that ends before
+// that.
+func TestFillsAreReported(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, `{"major":"1","minor":"37","gitVersion":"v1.37.1"}`)
+	}))
+	t.Cleanup(server.Close)
+	_, process, err := processOf(t, []string{"--master=" + server.URL, "--use-service-account-credentials=false"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	within := shard.Everything()
+	build := func(surplus filler, running func(), controllers ...string) *shardInstance {
+		i, err := buildShard(t.Context(), process, surplus, fleet.Work{
+			Shard: shard.Shard{ID: shard.ID{Ring: "r", Name: "s"}, Range: within}, Controllers: controllers, Share: 1, Shards: 1, Closed: make(chan struct{}), Running: running,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	fills := &counting{}
+	ctx, cancel := context.WithCancel(t.Context())
+	i := build(fills, func() {
+		fills.require(t, "when the controllers run", 2, 0)
+		cancel()
+	})
+	if err := i.Warm(ctx); err != nil {
+		t.Fatal(err)
+	}
+	fills.require(t, "after Warm", 1, 0)
+	if err := i.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	fills.require(t, "after Run", 2, 0)
+
+	fills = &counting{}
+	neverFull := build(fills, func() { t.Error("The controllers run with empty caches") }, names.ServiceAccountController)
+	if err := neverFull.Run(ctx); err != nil { // The context has ended already.
+		t.Fatal(err)
+	}
+	fills.require(t, "after a Run that ended early", 1, 0)
 }
 
 func setNativeHistograms(t *testing.T, to bool) {

@@ -225,7 +225,7 @@ func accountOf(identities map[string][]string) func(client string) string {
 }
 
 // build builds a shard's controllers behind a fence that nobody opens. It closes with closed.
-func (s *shade) build(ctx context.Context, process *controllers.Process, surplus *heap.Releaser, a shadow.Assignment, closed <-chan struct{}) (fleet.Instance, error) {
+func (s *shade) build(ctx context.Context, process *controllers.Process, surplus filler, a shadow.Assignment, closed <-chan struct{}) (fleet.Instance, error) {
 	shut, err := fence.New(fence.Config{
 		Member: "shadow", Shard: a.Shard.ID.String(), Clock: process.Clock(), OnRefused: func(fence.Refusal) { s.leaked.Add(1) },
 	})
@@ -233,14 +233,14 @@ func (s *shade) build(ctx context.Context, process *controllers.Process, surplus
 		return nil, err
 	}
 	built, err := buildShard(ctx, process, surplus, fleet.Work{
-		Shard: a.Shard, Controllers: a.Controllers, Share: a.Share, Shards: a.Shards, Fence: shut.Wrap, Closed: closed, Running: surplus.Fill(),
+		Shard: a.Shard, Controllers: a.Controllers, Share: a.Share, Shards: a.Shards, Fence: shut.Wrap, Closed: closed,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building shard %s: %w", a.Shard.ID, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.instances = append(s.instances, built.(shardInstance).Instance)
+	s.instances = append(s.instances, built.Instance)
 	return built, nil
 }
 

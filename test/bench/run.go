@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,8 +36,9 @@ const (
 	// settling is longer than a member waits until it gives back the memory that its start has left
 	// over (internal/app/heap). That takes a collection, which is not what rest costs.
 	settling = 15 * time.Second
-	// startProfile is how long the start of a system is profiled, if it is.
-	startProfile = 30 * time.Second
+	// startProfile and workProfile are how long the start of a quiet system and the work of others
+	// are profiled, if they are.
+	startProfile, workProfile = 30 * time.Second, 10 * time.Second
 )
 
 // run makes one run. Failures are in the result.
@@ -156,7 +159,15 @@ func (b *bench) start(ctx context.Context, j job, plane *controlplane.ControlPla
 
 // profileName is how the names of a job's profiles begin.
 func profileName(j job) string {
-	return fmt.Sprintf("%s-%s-%d", j.scenario, system.Name(j.system), j.round)
+	gate := "on"
+	if !j.system.Gate {
+		gate = "off"
+	}
+	var sizes strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(j.params)) {
+		fmt.Fprintf(&sizes, "-%s-%d", name, j.params[name])
+	}
+	return fmt.Sprintf("%s%s-gate-%s-%s-%s-%d", j.scenario, &sizes, gate, j.system.Rate, system.Name(j.system), j.round)
 }
 
 // settle waits for settling.
@@ -174,7 +185,7 @@ func settle(ctx context.Context) error {
 // measure makes a system do the work, and adds its figures to the run.
 func (b *bench) measure(ctx context.Context, j job, plane *controlplane.ControlPlane, run *result.Run) error {
 	return b.withSystem(ctx, j, plane, func(work scenario.Scenario, env *scenario.Env, running *system.Running, servers *servers) error {
-		if b.profile != "" && quietScenario(j.scenario) {
+		if b.profile != "" && j.scenario != scenario.Chaos { // which kills one
 			work.Work = profiled(work.Work, j, running, b.profile)
 		}
 		if err := b.work(ctx, work, env, running, servers, run); err != nil {
@@ -287,7 +298,11 @@ func profiled(work func(context.Context, *scenario.Env) (scenario.Outcome, error
 		var fault error
 		var beside sync.WaitGroup
 		beside.Go(func() {
-			fault = running.Profile(ctx, dir, profileName(j), time.Duration(env.Params[scenario.Seconds])*time.Second)
+			d := workProfile
+			if quietScenario(j.scenario) {
+				d = time.Duration(env.Params[scenario.Seconds]) * time.Second
+			}
+			fault = running.Profile(ctx, dir, profileName(j), d)
 		})
 		out, err = work(ctx, env)
 		beside.Wait()

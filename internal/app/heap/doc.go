@@ -8,18 +8,20 @@
 //
 // # Guarantees
 //
-//   - After a start or a move of shards, the surplus is given back within [Apart] and a collection,
-//     even if moves never stop.
-//   - Nothing is given back while caches are being filled, unless that takes longer than [Apart]. A
-//     shard that is filled before others does not make the process pause for them.
-//   - It runs at most once in [Apart]. It costs a collection, some 100 ms of CPU for each 500 MB of
-//     live heap.
-//   - From the beginning of a fill until memory has been given back, Go collects garbage when the
-//     heap has grown by [Percent], unless the operator has set GOGC. That costs CPU, and memory
-//     limits are set by peaks.
+//   - Nothing is given back while caches are being filled. A small shard that is full early does not
+//     cause a collection while others are being filled.
+//   - After a start or a move of shards, the surplus is given back within [Apart] of the last fill
+//     and a collection, even if moves never stop; within [Longest] even if a fill never ends.
+//   - A release runs at most once in [Apart] and costs a collection, some 100 ms of CPU for each
+//     500 MB of live heap.
+//   - From the beginning of a fill until the next release, Go collects garbage when the heap has
+//     grown by [Percent], unless the operator has set GOGC. That costs CPU and lowers the peak, by
+//     which memory limits are set.
 //
 // # Non-guarantees
 //
 //   - It does not bound the peak. GOMEMLIMIT does: docs/tune.md.
+//   - Caches that controllers ask for while they run do not count as being filled: those of the
+//     garbage collector and of resource quotas.
 //   - Memory that something still refers to stays.
 package heap

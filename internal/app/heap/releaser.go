@@ -18,11 +18,14 @@ const (
 	Quiet = 10 * time.Second
 	// Apart is the minimum time between two releases, and the longest that changes can delay one.
 	Apart = time.Minute
+	// Longest is the longest that fills can delay a release: a cache that may not be listed never
+	// fills.
+	Longest = 10 * time.Minute
 )
 
 // Percent is the GC percent from the beginning of a fill to the next release, unless the environment
-// has a GOGC. Go's default is 100. The garbage of lists is then collected once the heap has grown
-// by a half, and not by its whole.
+// has a GOGC. Go's default is 100. The garbage of lists is then collected when the heap has grown by
+// half, instead of when it has doubled.
 const Percent = 50
 
 // Releaser returns free memory to the system, and makes Go collect sooner while caches are filled.
@@ -34,8 +37,8 @@ type Releaser struct {
 	stirred chan struct{}
 
 	mu sync.Mutex
-	// fills counts the fills in progress. eager says that Percent applies, and usual is what applied
-	// before.
+	// fills counts the fills in progress. eager is set while Percent applies, and usual is what
+	// applied before.
 	fills int
 	eager bool
 	usual int
@@ -47,7 +50,7 @@ func NewReleaser(clock election.Clock, release func()) *Releaser {
 		release = debug.FreeOSMemory
 	}
 	percent := debug.SetGCPercent
-	if _, set := os.LookupEnv("GOGC"); set {
+	if os.Getenv("GOGC") != "" {
 		percent = func(int) int { return 0 }
 	}
 	return &Releaser{clock: clock, release: release, percent: percent, stirred: make(chan struct{}, 1)}
@@ -78,11 +81,11 @@ func (r *Releaser) Stir() {
 	}
 }
 
-// Observe calls Stir when an event of the fleet means that caches have been filled or left. It does
-// not block.
+// Observe calls Stir when an event of the fleet means that controllers have begun, or that caches
+// have left. It does not block.
 func (r *Releaser) Observe(e fleet.Event) {
 	switch e.Type {
-	case fleet.EventPrepared, fleet.EventRunning, election.EventEnded, election.EventReturned, fleet.EventForgotten:
+	case fleet.EventRunning, election.EventEnded, election.EventReturned, fleet.EventForgotten:
 		r.Stir()
 	}
 }
@@ -116,8 +119,7 @@ func (r *Releaser) end() {
 	r.release()
 }
 
-// fill reports whether caches are being filled.
-func (r *Releaser) fill() bool {
+func (r *Releaser) filling() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.fills > 0
@@ -125,10 +127,15 @@ func (r *Releaser) fill() bool {
 
 // settle waits until memory should be released, and returns true; false when ctx has ended.
 func (r *Releaser) settle(ctx context.Context, last time.Time) bool {
-	first := r.clock.Now()
-	stirred := first
-	for {
-		wait := due(first, stirred, last, r.fill()).Sub(r.clock.Now())
+	began := r.clock.Now()
+	first, stirred := began, began
+	for filled := false; ; {
+		filling := r.filling()
+		if filling || filled {
+			first = r.clock.Now()
+		}
+		filled = filling
+		wait := due(began, first, stirred, last, filling).Sub(r.clock.Now())
 		if wait <= 0 {
 			return true
 		}
@@ -145,13 +152,16 @@ func (r *Releaser) settle(ctx context.Context, last time.Time) bool {
 	}
 }
 
-// due returns when memory should be released. first and stirred are when something first and last
-// came or went since the last release, at last; zero if there was none. fill says that caches are
-// being filled.
-func due(first, stirred, last time.Time, fill bool) time.Time {
+// due returns when memory should be released. began and stirred are when something first and last
+// came or went since the last release, at last; zero if there was none. filling says that caches are
+// being filled; first is when they last were, or began.
+func due(began, first, stirred, last time.Time, filling bool) time.Time {
 	at := stirred.Add(Quiet)
-	if latest := first.Add(Apart); fill || at.After(latest) {
+	if latest := first.Add(Apart); at.After(latest) {
 		at = latest
+	}
+	if filling {
+		at = began.Add(Longest)
 	}
 	if again := last.Add(Apart); !last.IsZero() && at.Before(again) {
 		at = again

@@ -2,7 +2,6 @@ package heap
 
 import (
 	"context"
-	"os"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -36,7 +35,9 @@ func TestReleases(t *testing.T) {
 		"while it is held":        {[]int{0, 20, 69}, nil, []int{10, 79}},
 		"a fill":                  {nil, [][2]int{{1, 4}}, []int{14}},
 		"a small and a large one": {[]int{2}, [][2]int{{1, 2}, {1, 30}}, []int{40}},
-		"one without end":         {nil, [][2]int{{5, 500}}, []int{65, 510}},
+		"a long one":              {nil, [][2]int{{5, 500}}, []int{510}},
+		"one without end":         {[]int{1000}, [][2]int{{5, 1100}}, []int{605, 1110}},
+		"one amid moves":          {restless, [][2]int{{58, 70}}, []int{105}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -66,44 +67,49 @@ func TestReleases(t *testing.T) {
 	}
 }
 
-// TestCollectsSooner checks that the GC percent is lower from a fill until memory has been released,
-// and that of the operator at all other times.
+// TestCollectsSooner checks that the GC percent is lower from the beginning of a fill until memory
+// is about to be released, and that of the operator at all other times.
 func TestCollectsSooner(t *testing.T) {
 	for name, test := range map[string]struct {
-		env        string
-		during, at []int
+		env                           string
+		before, during, late, release int
 	}{
-		"by default":            {"", []int{Percent}, []int{100}},
-		"the operator's counts": {"100", []int{100}, []int{100}},
+		"by default":            {"", 100, Percent, Percent, 100},
+		"the operator's counts": {"100", 100, 100, 100, 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("GOGC", test.env)
-			if test.env == "" {
-				os.Unsetenv("GOGC")
-			}
 			synctest.Test(t, func(t *testing.T) {
 				defer debug.SetGCPercent(debug.SetGCPercent(100))
-				percent := func() int {
-					p := debug.SetGCPercent(100)
-					debug.SetGCPercent(p)
-					return p
+				require := func(when string, want int) {
+					t.Helper()
+					got := debug.SetGCPercent(100)
+					debug.SetGCPercent(got)
+					if got != want {
+						t.Errorf("%s: %d %%, want %d", when, got, want)
+					}
 				}
 				ctx, cancel := context.WithCancel(t.Context())
-				var during, at []int
-				r := NewReleaser(clock.RealClock{}, func() { at = append(at, percent()) })
+				released := 0
+				r := NewReleaser(clock.RealClock{}, func() { released++; require("at a release", test.release) })
 				var running sync.WaitGroup
 				running.Go(func() { r.Run(ctx) })
-				first, second := r.Fill(), r.Fill()
-				first()
-				first() // It counts once.
-				second()
-				during = append(during, percent())
-				time.Sleep(time.Minute) // virtual
-				cancel()
-				running.Wait()
-				if !slices.Equal(during, test.during) || !slices.Equal(at, test.at) {
-					t.Errorf("%v during fills, want %v; %v at the releases, want %v", during, test.during, at, test.at)
+				for range 2 {
+					require("before a fill", test.before)
+					first, second := r.Fill(), r.Fill()
+					first()
+					first() // It counts once.
+					require("during a fill", test.during)
+					time.Sleep(2 * Apart) // virtual
+					require("late in a fill", test.late)
+					second()
+					time.Sleep(Apart) // virtual
 				}
+				require("after a release", test.before)
+				if cancel(); released != 2 {
+					t.Errorf("released %d times, want 2", released)
+				}
+				running.Wait()
 			})
 		})
 	}

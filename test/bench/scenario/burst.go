@@ -37,7 +37,7 @@ func haveBurst(ctx context.Context, env *Env) error {
 	})
 }
 
-// haveOwners makes an owner with its dependents in each namespace.
+// haveOwners makes an owner in each namespace, and its dependents.
 func haveOwners(ctx context.Context, env *Env) error {
 	names := env.Namespaces()
 	references := make([]*metav1.OwnerReference, len(names))
@@ -48,7 +48,7 @@ func haveOwners(ctx context.Context, env *Env) error {
 	if err != nil {
 		return err
 	}
-	return Each(ctx, len(names)*env.Params[Objects], func(ctx context.Context, i int) error {
+	return Each(ctx, env.Params[Objects], func(ctx context.Context, i int) error {
 		n := i % len(names)
 		return haveObject(ctx, env, names[n], i/len(names), *references[n])
 	})
@@ -101,7 +101,7 @@ func burst(ctx context.Context, env *Env) (Outcome, error) {
 // owners deletes the owner in each namespace and waits until all dependents are gone.
 func owners(ctx context.Context, env *Env) (Outcome, error) {
 	names, began := env.Namespaces(), time.Now()
-	out := Outcome{Objects: len(names) * (env.Params[Objects] + 1)}
+	out := Outcome{Objects: len(names) + env.Params[Objects]}
 	if err := deleteOwners(ctx, env, names...); err != nil {
 		return out, err
 	}

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Profile writes three profiles of every process to dir: its CPU for as long as d, rounded down to
-// seconds, and after that its live heap and its goroutines. It first waits until the process serves
-// requests. The files are named after prefix, process and kind. Profiling costs CPU itself: figures that were measured meanwhile are for
-// finding causes, and not for comparing.
+// Profile writes three profiles of every process to dir, once it serves requests: its CPU for as
+// long as d, rounded down to seconds, and after that its live heap and its goroutines. The files are
+// named after prefix, process and kind. Profiling costs CPU itself: figures that were measured
+// meanwhile are for finding causes, and not for comparing.
 func (r *Running) Profile(ctx context.Context, dir, prefix string, d time.Duration) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -32,6 +32,9 @@ func (r *Running) Profile(ctx context.Context, dir, prefix string, d time.Durati
 				_, err := r.get(ctx, p.process.URL+"/metrics")
 				return err
 			})
+			if faults[i] != nil {
+				return
+			}
 			for _, kind := range kinds {
 				file := filepath.Join(dir, fmt.Sprintf("%s-%s-%s.pprof", prefix, p.Name, kind.name))
 				faults[i] = errors.Join(faults[i], r.save(ctx, p.process.URL+"/debug/pprof/"+kind.path, file))
