@@ -58,8 +58,8 @@ func (f *feed) slimOfLocked(s *shared) *portion {
 	return nil
 }
 
-// holderOfWhole returns the informer of slim copies that holds the range whole, or will after the
-// list in progress, and the feed that fills it; nil if there is none.
+// holderOfWhole returns the informer of slim copies that holds the range whole, or will after its
+// first list, and the feed that fills it; nil if there is none.
 func (p *Pool) holderOfWhole(key sharedKey, within shard.Range) (*shared, *feed) {
 	p.mu.Lock()
 	s, f := p.shared[sharedKey{resource: key.resource, slim: true}], p.feeds[key]
@@ -76,8 +76,12 @@ func (p *Pool) holderOfWhole(key sharedKey, within shard.Range) (*shared, *feed)
 		return nil, nil
 	case slices.Contains(slim.whole, within):
 		return s, f
-	case slim.reading.listing && slices.Contains(slim.reading.whole, within) && !s.HasSynced():
+	case s.HasSynced():
+		return nil, nil
+	case slim.reading.listing && slices.Contains(slim.reading.whole, within):
 		return s, f
+	case !slim.reading.began && slices.Contains(f.wantedLocked(), within):
+		return s, f // follow looks again once it has been listed
 	default:
 		return nil, nil
 	}

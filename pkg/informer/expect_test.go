@@ -68,6 +68,42 @@ func TestExpectedRangeFollows(t *testing.T) {
 	})
 }
 
+// TestExpectedRangeComesAtTheSameTime begins with an expected range and with slim copies within the
+// time that the first question to the API server takes.
+func TestExpectedRangeComesAtTheSameTime(t *testing.T) {
+	const takes = 100 * time.Millisecond
+	for after := -takes * 9 / 10; after <= takes+2*gatherPatience; after += takes / 10 {
+		t.Run(after.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &slow{fakeResource: newFakeResource(t)}
+				inLow, _ := namesInHalves(t)
+				s.Add(withData(inLow, "1"))
+				pool := newSlimPool(t, &apiServer{shards: true, takes: takes})
+				low, _ := halves(t, pool)
+				pool.Expect([]shard.Range{low.within})
+				group := pool.NewFactory(shard.Everything(), nil, time.Time{})
+				defer group.Shutdown()
+				slim := group.readingSlim(configMaps, s, &v1.ConfigMap{})
+				ranged := low.reading(configMaps, s, &v1.ConfigMap{})
+				defer low.Shutdown()
+				if after < 0 {
+					low.StartWithContext(t.Context())
+					time.Sleep(-after) // virtual
+					group.StartWithContext(t.Context())
+				} else {
+					group.StartWithContext(t.Context())
+					time.Sleep(after) // virtual
+					low.StartWithContext(t.Context())
+				}
+				settle()
+				if everything, own, _ := s.asked(); everything != 1 || own != 0 || holding(t, ranged, inLow) != holding(t, slim, inLow) {
+					t.Errorf("%d lists of everything and %d of the range, want only one of everything; or the range holds an object of its own", everything, own)
+				}
+			})
+		})
+	}
+}
+
 // TestExpectedRangeContinues checks that a range continues from its version, and lists nothing,
 // when the informer of slim copies that it followed goes.
 func TestExpectedRangeContinues(t *testing.T) {
