@@ -41,6 +41,8 @@ var (
 	MemoryEven    = Metric{"memory, max/mean", Plain, balance(rss)}
 	Heap          = Metric{"live heap, largest", Bytes, largest(every, heap)}
 	Beyond        = Metric{"beyond empty, largest without groups", Bytes, largest(ranges, beyond)}
+	PeakOne       = Metric{"peak beyond empty, largest", Bytes, largest(every, peakBeyond)}
+	PeakSum       = Metric{"peaks beyond empty, sum", Bytes, sum(every, peakBeyond)}
 	BeyondHeap    = Metric{"live heap beyond empty, largest without groups", Bytes, largest(ranges, beyondHeap)}
 	BeyondOf      = Metric{"beyond empty, largest with groups", Bytes, largest(groups, beyond)}
 	BeyondLight   = Metric{"beyond empty, largest with light groups at most", Bytes, largest(light, beyond)}
@@ -85,6 +87,11 @@ func received(p result.Process) (float64, bool) {
 func beyond(p result.Process) (float64, bool) {
 	empty, ok := number(p.EmptyRSS)
 	return float64(p.RSS) - empty, ok && p.RSS > 0
+}
+
+func peakBeyond(p result.Process) (float64, bool) {
+	empty, ok := number(p.EmptyRSS)
+	return float64(p.PeakRSS) - empty, ok && p.PeakRSS > 0
 }
 
 func beyondHeap(p result.Process) (float64, bool) {

@@ -82,6 +82,7 @@ func (r *Report) tables(scenario string) []struct {
 		}},
 		{"Memory", []column{
 			plain(Memory), stock(Memory), plain(MemoryPeak), plain(MemorySum), stock(MemorySum), plain(MemoryEven), plain(Heap), stock(Heap),
+			plain(PeakOne), stock(PeakOne), plain(PeakSum), stock(PeakSum),
 			plain(Beyond), stock(Beyond), plain(BeyondHeap), stock(BeyondHeap), plain(BeyondLight), stock(BeyondLight), plain(BeyondOf), stock(BeyondOf),
 		}},
 		{"Traffic", []column{

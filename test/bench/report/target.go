@@ -43,17 +43,21 @@ func Targets() []Target {
 	least := func(name string, limit float64, m Metric, about func(Cell, map[string]int) bool) Target {
 		return Target{Name: name, Limit: limit, AtLeast: true, Metric: m, about: about}
 	}
-	const four = "4 replicas, feature gate on, 20,000 pods: "
+	const four, eight = "4 replicas, feature gate on, 20,000 pods: ", "8 replicas, feature gate on, 20,000 pods: "
 	return []Target{
 		most("1 replica: CPU of work", 1.05, CPU, both(replicas(1), work)),
 		most("1 replica: memory", 1.10, Memory, replicas(1)),
 		most("1 replica: time of work", 1.05, Time, both(replicas(1), work)),
-		most(four+"memory beyond the empty process, largest replica without cluster groups", 0.35, Beyond, large),
-		most(four+"bytes received, largest replica without cluster groups", 0.35, ReceivedOne, large),
-		most(four+"the same memory, largest replica with light groups at most", 0.35, BeyondLight, large),
-		most(four+"the same bytes, largest replica with light groups at most", 0.35, ReceivedLight, large),
-		most(four+"bytes received, sum over replicas", 1.25, Received, large),
-		most(four+"CPU per object, sum over replicas", 1.15, CPUObject, both(large, work)),
+		most("1 replica, feature gate on, 20,000 pods: peak of memory beyond empty", 1.10, PeakOne, large(1)),
+		most(four+"peak of memory beyond empty, largest replica", 0.45, PeakOne, large(4)),
+		most(four+"peaks of memory beyond empty, sum over replicas", 1.10, PeakSum, large(4)),
+		most(eight+"peak of memory beyond empty, largest replica", 0.30, PeakOne, large(8)),
+		most(four+"memory beyond the empty process, largest replica without cluster groups", 0.35, Beyond, large(4)),
+		most(four+"bytes received, largest replica without cluster groups", 0.35, ReceivedOne, large(4)),
+		most(four+"the same memory, largest replica with light groups at most", 0.35, BeyondLight, large(4)),
+		most(four+"the same bytes, largest replica with light groups at most", 0.35, ReceivedLight, large(4)),
+		most(four+"bytes received, sum over replicas", 1.25, Received, large(4)),
+		most(four+"CPU per object, sum over replicas", 1.15, CPUObject, both(large(4), work)),
 		most("4 replicas, feature gate on, any size: CPU per object, sum over replicas", 1.15, CPUObject, both(gated, work)),
 		least("4 replicas, default flags: throughput", 3.5, Speed, both(atRate(result.RateDefault), both(work, shared))),
 		least("4 replicas, stock's limits shared by them: throughput", 1.0, Speed, both(atRate(result.RateEqual), both(work, shared))),
@@ -81,8 +85,11 @@ func atRate(rate string) func(Cell, map[string]int) bool {
 
 func gated(c Cell, _ map[string]int) bool { return c.System.Replicas == 4 && c.System.Gate }
 
-func large(c Cell, params map[string]int) bool {
-	return gated(c, params) && podsOf(params) == largePods
+// large are the cells of a fleet with largePods pods and the feature gate.
+func large(members int) func(Cell, map[string]int) bool {
+	return func(c Cell, params map[string]int) bool {
+		return c.System.Replicas == members && c.System.Gate && podsOf(params) == largePods
+	}
 }
 
 // podsOf returns the number of pods in a size.

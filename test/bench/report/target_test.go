@@ -89,6 +89,17 @@ func TestVerdicts(t *testing.T) {
 		"gate off does not count": {"memory beyond the empty", []result.Run{
 			sized(work(stock, 1, 1, process(1, 300, 100, 0))), sized(work(four, 1, 1, member(1, 110, 100, 0, 8))),
 		}, report.NotMeasured, 0},
+		"the largest peak": {"4 replicas, feature gate on, 20,000 pods: peak of memory", []result.Run{
+			sized(work(stock, 1, 1, peaked(process(1, 200, 100, 0), 300))),
+			sized(work(fourGate, 1, 1, peaked(member(1, 110, 100, 0, 8), 120), peaked(member(1, 110, 100, 0, 1, "nodes"), 190))),
+		}, report.Met, 0.45},
+		"all peaks": {"peaks of memory", []result.Run{
+			sized(work(stock, 1, 1, peaked(process(1, 200, 100, 0), 300))),
+			sized(work(fourGate, 1, 1, peaked(member(1, 110, 100, 0, 8), 234), peaked(member(1, 110, 100, 0, 1, "nodes"), 190))),
+		}, report.NotMet, 1.12},
+		"a peak of eight": {"8 replicas", []result.Run{
+			sized(work(stock, 1, 1, peaked(process(1, 200, 100, 0), 300))), sized(work(fourGate, 1, 1, peaked(member(1, 110, 100, 0, 8), 120))),
+		}, report.NotMeasured, 0},
 		"sum of bytes": {"received, sum", []result.Run{
 			sized(work(stock, 1, 1, process(1, 1, 0, 100))), sized(work(fourGate, 1, 1, member(1, 1, 0, 30, 8), member(1, 1, 0, 96, 8, "nodes"))),
 		}, report.NotMet, 1.26},
@@ -118,6 +129,12 @@ func TestVerdicts(t *testing.T) {
 			near(t, "worst ratio", j.Worst.Median, test.ratio)
 		})
 	}
+}
+
+// peaked returns p with a peak in MiB.
+func peaked(p result.Process, peak uint64) result.Process {
+	p.PeakRSS = peak * mebi
+	return p
 }
 
 // rolled returns a run with 20,000 pods of Deployments.
