@@ -279,6 +279,45 @@ func TestFollowersAreOfThePresent(t *testing.T) {
 	}
 }
 
+// late lists after a time, and its watches receive nothing.
+type late struct {
+	deafResource
+	takes time.Duration
+}
+
+// List implements reader.
+func (l late) List(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	time.Sleep(l.takes) // virtual
+	return l.deafResource.List(ctx, o)
+}
+
+// TestWaitsAsLongAsReadingTook starts a range while another one is being checked, and each check
+// takes 4 s.
+func TestWaitsAsLongAsReadingTook(t *testing.T) {
+	low, _ := namesInHalves(t)
+	for listed, follow := range map[time.Duration]int{10 * time.Second: 2, time.Second: 1} {
+		t.Run(listed.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				resource, server := newFakeResource(t), &apiServer{takes: time.Millisecond}
+				resource.Add(newConfigMap(low, "one"))
+				pool := newTestPool(t, server, clock.RealClock{}, 0)
+				serve(pool, configMaps, resource)
+				whole(t, pool, configMaps, late{deafResource{resource}, listed})
+				settle()
+				server.set(func(s *apiServer) { s.takes = 4 * time.Second })
+				for range 2 {
+					f, _ := halves(t, pool)
+					f.reading(configMaps, resource, &v1.ConfigMap{})
+					f.StartWithContext(t.Context())
+					time.Sleep(100 * time.Millisecond) // virtual
+				}
+				time.Sleep(8 * time.Second) // virtual
+				checkFollowed(t, pool, configMaps, follow)
+			})
+		})
+	}
+}
+
 // TestFollowersThatMissedNothing starts informers of ranges, metadata and Namespaces beside
 // informers that were filled earlier, and gives the time from which nobody has been able to write.
 func TestFollowersThatMissedNothing(t *testing.T) {

@@ -44,6 +44,8 @@ type freshness struct {
 	// cache was filled by following. sent is when the list in progress was sent; nil if it need not
 	// be of the current state.
 	asked, sent atomic.Pointer[asked]
+	// took is how long that list took to fill the cache, in nanoseconds.
+	took atomic.Int64
 	// leader is the informer that this one follows; nil for none.
 	leader atomic.Pointer[shared]
 
@@ -93,10 +95,18 @@ func (s *shared) noteAsked(version string) {
 func (s *shared) noteListed() {
 	if sent := s.known.sent.Load(); sent != nil {
 		s.known.asked.Store(sent)
+		s.known.took.Store(int64(s.pool.config.Clock.Now().Sub(sent.time)))
 	}
 	s.known.mu.Lock()
 	defer s.known.mu.Unlock()
 	s.known.listing = false
+}
+
+// patience is how long a follower that could read by itself waits until the cache has been shown to
+// be current: as long as reading has taken, since a busy machine or API server slows both down, but
+// at least freshPatience.
+func (s *shared) patience() time.Duration {
+	return max(freshPatience, min(time.Duration(s.root().known.took.Load()), fillPatience))
 }
 
 // rereading returns read as a source that can be made to list again.

@@ -2,6 +2,7 @@ package informer
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,8 +21,8 @@ const (
 	// holds everything twice: two cores need more than 15 s for 50,000 pods. A longer wait beside a
 	// stuck informer would delay a shard that nobody holds.
 	fillPatience = time.Minute
-	// freshPatience is how long a followed informer may take to be shown to be current. A live
-	// watch takes milliseconds; a dead one may take a minute to be noticed.
+	// freshPatience is how long a followed informer may at least take to be shown to be current. A
+	// live watch takes milliseconds; a dead one may take a minute to be noticed.
 	freshPatience = 5 * time.Second
 	// attachPatience is how long an informer that has stopped reading waits for the other one to
 	// have seen as much.
@@ -215,21 +216,26 @@ func (f *follower) refresh(ctx context.Context, lead *shared) bool {
 	if f.read == nil {
 		return lead.awaitFresh(ctx, f.past) == nil && lead.confirm(f.passed)
 	}
-	ctx, cancel := context.WithTimeout(ctx, freshPatience)
+	bounded, cancel := context.WithTimeout(ctx, lead.patience())
 	defer cancel()
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 9, Cap: 30 * time.Second}
 	for {
-		err := lead.fresh(ctx, f.past)
-		if err == nil {
+		err := lead.fresh(bounded, f.past)
+		switch {
+		case err == nil:
 			return lead.confirm(f.passed)
+		case ctx.Err() != nil:
+			return false
+		case errors.Is(err, errBehind) || bounded.Err() != nil: // Its watch may have stalled.
+			klog.FromContext(ctx).Info("What the process holds has not been found to be of the present, reading a part of it again", "resource", lead.key.resource, "err", err)
+			return false
 		}
 		klog.FromContext(ctx).V(2).Info("Could not tell yet whether what is followed is of the present", "resource", lead.key.resource, "err", err)
 		select {
 		case <-time.After(backoff.Step()):
 		case <-lead.deserted:
 			return false
-		case <-ctx.Done():
-			return false
+		case <-bounded.Done():
 		}
 	}
 }
