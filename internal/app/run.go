@@ -169,7 +169,7 @@ func shardsOf(o *Options, process *controllers.Process, surplus filler) (flotill
 		Build: func(ctx context.Context, w fleet.Work) (fleet.Instance, error) {
 			i, err := buildShard(ctx, process, surplus, w)
 			if err != nil {
-				return nil, err // and no instance that is not nil
+				return nil, err // not i: a nil *shardInstance would be an Instance that is not nil
 			}
 			return i, nil
 		},
@@ -277,7 +277,7 @@ func (i *shardInstance) Load() (fleet.Load, bool) {
 // Run implements fleet.Instance.
 func (i *shardInstance) Run(ctx context.Context) error {
 	i.full = i.surplus.Fill()
-	defer i.full() // in case that they never run
+	defer i.full() // in case they never run
 	klog.FromContext(ctx).V(1).Info("Running the shard's controllers", "controllers", len(i.Controllers()), "range", i.within, "built", i.built)
 	return i.Instance.Run(ctx)
 }

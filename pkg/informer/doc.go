@@ -71,7 +71,7 @@
 // such an informer, ranges stay with it even if the server filters: the process receives everything
 // anyway. A range that comes later first reads its part by itself, unless [Pool.Expect] had said
 // that it would come: then the informer of slim copies holds the range's objects whole, and the
-// range follows it. When a range leaves that is not expected any more, the informer of slim copies
+// range follows it, from the end of the first list on. When a range leaves that is not expected any more, the informer of slim copies
 // replaces the objects that it has shared by copies.
 //
 // # Guarantees
@@ -101,7 +101,8 @@
 //   - There is no order between kinds, between shards, or between handlers, except for what
 //     [OwnersFirst] delivers at the start.
 //   - If the server does not filter, a range that comes while the process lists a kind waits for
-//     that list before it lists itself.
+//     that list before it lists itself. An expected range waits for the first list of slim copies,
+//     for a minute at most, even if the server filters.
 //   - A LIST that is under way at the end is cancelled but not waited for: client-go's Reflector
 //     sends it from a goroutine that it does not keep. The same holds for the LIST of an informer
 //     that has started to follow instead.

@@ -12,8 +12,9 @@ import (
 
 // Expect says which ranges the process holds or is about to hold. When an informer of slim copies
 // lists a resource, it keeps the objects of these ranges whole. A range's informer of whole objects
-// that begins later then follows it, and the process does not read those objects twice. What is
-// expected only after that list is read by the range itself. Objects of a range that is no longer
+// that begins after the informer of slim copies then follows it, and the process does not read those
+// objects twice. If it begins before that list has ended, it waits for it, for a minute at most.
+// What is expected only after that list is read by the range itself. Objects of a range that is no longer
 // expected, and that nobody holds, become slim copies. Ranges are compared as they are: a part of
 // an expected range is not expected.
 //
@@ -81,7 +82,7 @@ func (p *Pool) holderOfWhole(key sharedKey, within shard.Range) (*shared, *feed)
 	case slim.reading.listing && slices.Contains(slim.reading.whole, within):
 		return s, f
 	case !slim.reading.began && slices.Contains(f.wantedLocked(), within):
-		return s, f // follow looks again once it has been listed
+		return s, f // follow checks again after the list, which may keep other ranges whole
 	default:
 		return nil, nil
 	}

@@ -292,27 +292,47 @@ func (l late) List(ctx context.Context, o metav1.ListOptions) (runtime.Object, e
 }
 
 // TestWaitsAsLongAsReadingTook starts a range while another one is being checked, and each check
-// takes 4 s.
+// takes 4 s, fails after 9 s because the cache is behind, or gets no answer.
 func TestWaitsAsLongAsReadingTook(t *testing.T) {
 	low, _ := namesInHalves(t)
-	for listed, follow := range map[time.Duration]int{10 * time.Second: 2, time.Second: 1} {
-		t.Run(listed.String(), func(t *testing.T) {
+	for name, c := range map[string]struct {
+		listed, looked time.Duration
+		behind, hangs  bool
+		follow         int
+	}{
+		"as long":                    {listed: 10 * time.Second, looked: 8200 * time.Millisecond, follow: 2},
+		"not longer":                 {listed: time.Second, looked: 8200 * time.Millisecond, follow: 1},
+		"it is given up when behind": {listed: 30 * time.Second, looked: 19 * time.Second, behind: true},
+		"for a minute at most":       {listed: 5 * time.Minute, looked: fillPatience + 10*time.Second, hangs: true},
+	} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				resource, server := newFakeResource(t), &apiServer{takes: time.Millisecond}
 				resource.Add(newConfigMap(low, "one"))
 				pool := newTestPool(t, server, clock.RealClock{}, 0)
 				serve(pool, configMaps, resource)
-				whole(t, pool, configMaps, late{deafResource{resource}, listed})
-				settle()
-				server.set(func(s *apiServer) { s.takes = 4 * time.Second })
+				whole(t, pool, configMaps, late{deafResource{resource}, c.listed})
+				time.Sleep(time.Hour) // virtual
+				if c.behind {
+					resource.Add(newConfigMap(low, "two"))
+				}
+				server.set(func(s *apiServer) { s.takes, s.hangs = 4*time.Second, c.hangs })
+				began := time.Now()
+				var ranges []*Factory
 				for range 2 {
 					f, _ := halves(t, pool)
 					f.reading(configMaps, resource, &v1.ConfigMap{})
 					f.StartWithContext(t.Context())
+					ranges = append(ranges, f)
 					time.Sleep(100 * time.Millisecond) // virtual
 				}
-				time.Sleep(8 * time.Second) // virtual
-				checkFollowed(t, pool, configMaps, follow)
+				time.Sleep(time.Until(began.Add(c.looked))) // virtual
+				checkFollowed(t, pool, configMaps, c.follow)
+				for i, f := range ranges[:c.follow] {
+					if !f.HasSynced() {
+						t.Errorf("range %d has not synced", i)
+					}
+				}
 			})
 		})
 	}

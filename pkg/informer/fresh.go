@@ -44,7 +44,7 @@ type freshness struct {
 	// cache was filled by following. sent is when the list in progress was sent; nil if it need not
 	// be of the current state.
 	asked, sent atomic.Pointer[asked]
-	// took is how long that list took to fill the cache, in nanoseconds.
+	// took is how long the list of asked took to fill the cache, in nanoseconds.
 	took atomic.Int64
 	// leader is the informer that this one follows; nil for none.
 	leader atomic.Pointer[shared]
@@ -102,12 +102,8 @@ func (s *shared) noteListed() {
 	s.known.listing = false
 }
 
-// patience is how long a follower that could read by itself waits until the cache has been shown to
-// be current: as long as reading has taken, since a busy machine or API server slows both down, but
-// at least freshPatience.
-func (s *shared) patience() time.Duration {
-	return max(freshPatience, min(time.Duration(s.root().known.took.Load()), fillPatience))
-}
+// took is how long reading has taken.
+func (s *shared) took() time.Duration { return time.Duration(s.root().known.took.Load()) }
 
 // rereading returns read as a source that can be made to list again.
 func (s *shared) rereading(read source) source {

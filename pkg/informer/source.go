@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -21,8 +22,11 @@ const (
 	// holds everything twice: two cores need more than 15 s for 50,000 pods. A longer wait beside a
 	// stuck informer would delay a shard that nobody holds.
 	fillPatience = time.Minute
-	// freshPatience is how long a followed informer may at least take to be shown to be current. A
-	// live watch takes milliseconds; a dead one may take a minute to be noticed.
+	// freshPatience is the least time that a follower allows for showing that what it follows is
+	// current. A live watch takes milliseconds; a dead one may take a minute to be noticed. Where
+	// reading has taken longer than that, the follower waits as long: a busy machine or API server
+	// slows both down. A cache that has not caught up within the time of one check is given up
+	// sooner.
 	freshPatience = 5 * time.Second
 	// attachPatience is how long an informer that has stopped reading waits for the other one to
 	// have seen as much.
@@ -216,18 +220,24 @@ func (f *follower) refresh(ctx context.Context, lead *shared) bool {
 	if f.read == nil {
 		return lead.awaitFresh(ctx, f.past) == nil && lead.confirm(f.passed)
 	}
-	bounded, cancel := context.WithTimeout(ctx, lead.patience())
+	bounded, cancel := context.WithTimeout(ctx, max(freshPatience, min(lead.took(), time.Until(f.patient))))
 	defer cancel()
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 9, Cap: 30 * time.Second}
+	var last error
 	for {
 		err := lead.fresh(bounded, f.past)
-		switch {
-		case err == nil:
+		if err == nil {
 			return lead.confirm(f.passed)
-		case ctx.Err() != nil:
+		}
+		if bounded.Err() == nil {
+			last = err
+		}
+		switch {
+		case ctx.Err() != nil || lead.ctx.Err() != nil:
 			return false
 		case errors.Is(err, errBehind) || bounded.Err() != nil: // Its watch may have stalled.
-			klog.FromContext(ctx).Info("What the process holds has not been found to be of the present, reading a part of it again", "resource", lead.key.resource, "err", err)
+			klog.FromContext(ctx).Info("A cache of the process has not been found to be of the present in time, reading without it",
+				"resource", lead.key.resource, "err", cmp.Or(last, err))
 			return false
 		}
 		klog.FromContext(ctx).V(2).Info("Could not tell yet whether what is followed is of the present", "resource", lead.key.resource, "err", err)
@@ -235,7 +245,7 @@ func (f *follower) refresh(ctx context.Context, lead *shared) bool {
 		case <-time.After(backoff.Step()):
 		case <-lead.deserted:
 			return false
-		case <-bounded.Done():
+		case <-bounded.Done(): // It is said above.
 		}
 	}
 }

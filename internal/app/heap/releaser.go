@@ -154,14 +154,14 @@ func (r *Releaser) settle(ctx context.Context, last time.Time) bool {
 
 // due returns when memory should be released. began and stirred are when something first and last
 // came or went since the last release, at last; zero if there was none. filling says that caches are
-// being filled; first is when they last were, or began.
+// being filled; first is the end of the last fill, or began if there was none.
 func due(began, first, stirred, last time.Time, filling bool) time.Time {
 	at := stirred.Add(Quiet)
 	if latest := first.Add(Apart); at.After(latest) {
 		at = latest
 	}
-	if filling {
-		at = began.Add(Longest)
+	if latest := began.Add(Longest); filling || at.After(latest) {
+		at = latest
 	}
 	if again := last.Add(Apart); !last.IsZero() && at.Before(again) {
 		at = again

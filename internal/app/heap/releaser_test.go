@@ -21,6 +21,10 @@ func TestReleases(t *testing.T) {
 	for at := 0; at < 100; at += 5 {
 		restless = append(restless, at)
 	}
+	var fills [][2]int
+	for at := 0; at < 650; at += 8 {
+		fills = append(fills, [2]int{at, at + 1})
+	}
 	for name, test := range map[string]struct {
 		stirs []int
 		fills [][2]int
@@ -37,6 +41,7 @@ func TestReleases(t *testing.T) {
 		"a small and a large one": {[]int{2}, [][2]int{{1, 2}, {1, 30}}, []int{40}},
 		"a long one":              {nil, [][2]int{{5, 500}}, []int{510}},
 		"one without end":         {[]int{1000}, [][2]int{{5, 1100}}, []int{605, 1110}},
+		"no end of fills":         {nil, fills, []int{600, 660}},
 		"one amid moves":          {restless, [][2]int{{58, 70}}, []int{105}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -106,10 +111,11 @@ func TestCollectsSooner(t *testing.T) {
 					time.Sleep(Apart) // virtual
 				}
 				require("after a release", test.before)
-				if cancel(); released != 2 {
+				cancel()
+				running.Wait()
+				if released != 2 {
 					t.Errorf("released %d times, want 2", released)
 				}
-				running.Wait()
 			})
 		})
 	}
