@@ -143,8 +143,8 @@ func (c *counting) require(t *testing.T, when string, begun, inProgress int32) {
 	}
 }
 
-// TestFillsAreReported warms a shard, runs it until its controllers run, and runs one that ends before
-// that.
+// TestFillsAreReported warms a shard, runs it until its controllers run, and runs one that ends
+// before that.
 func TestFillsAreReported(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"major":"1","minor":"37","gitVersion":"v1.37.1"}`)

@@ -71,8 +71,8 @@
 // such an informer, ranges stay with it even if the server filters: the process receives everything
 // anyway. A range that comes later first reads its part by itself, unless [Pool.Expect] had said
 // that it would come: then the informer of slim copies holds the range's objects whole, and the
-// range follows it, from the end of the first list on. When a range leaves that is not expected any more, the informer of slim copies
-// replaces the objects that it has shared by copies.
+// range follows it, from the end of the first list on. When a range leaves that is not expected any
+// more, the informer of slim copies replaces the objects that it has shared by copies.
 //
 // # Guarantees
 //

@@ -12,11 +12,11 @@ import (
 
 // Expect says which ranges the process holds or is about to hold. When an informer of slim copies
 // lists a resource, it keeps the objects of these ranges whole. A range's informer of whole objects
-// that begins after the informer of slim copies then follows it, and the process does not read those
-// objects twice. If it begins before that list has ended, it waits for it, for a minute at most.
-// What is expected only after that list is read by the range itself. Objects of a range that is no longer
-// expected, and that nobody holds, become slim copies. Ranges are compared as they are: a part of
-// an expected range is not expected.
+// that begins after the informer of slim copies then follows it, and the process does not read
+// those objects twice. If it begins before that list has ended, it waits for it, for a minute at
+// most. What is expected only after that list is read by the range itself. Objects of a range that
+// is no longer expected, and that nobody holds, become slim copies. Ranges are compared as they
+// are: a part of an expected range is not expected.
 //
 // It may be called concurrently with everything else. It does not wait for the API server; slim
 // copies of what is no longer expected are made before it returns.

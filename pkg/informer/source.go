@@ -245,7 +245,7 @@ func (f *follower) refresh(ctx context.Context, lead *shared) bool {
 		case <-time.After(backoff.Step()):
 		case <-lead.deserted:
 			return false
-		case <-bounded.Done(): // It is said above.
+		case <-bounded.Done(): // fresh fails at once then
 		}
 	}
 }

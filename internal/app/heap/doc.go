@@ -8,9 +8,9 @@
 //
 // # Guarantees
 //
-//   - Nothing is given back while caches are being filled, unless changes and fills have gone on for
-//     [Longest]. A small shard that is full early does not cause a collection while others are being
-//     filled.
+//   - Nothing is given back while caches are being filled, unless changes and fills have gone on
+//     for [Longest]. A small shard that is full early does not cause a collection while others are
+//     being filled.
 //   - After a start or a move of shards, the surplus is given back within [Apart] of the last fill,
 //     plus a collection, even if moves never stop; within [Longest] even if a fill never ends.
 //   - A release runs at most once in [Apart] and costs a collection, some 100 ms of CPU for each

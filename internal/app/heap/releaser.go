@@ -23,9 +23,9 @@ const (
 	Longest = 10 * time.Minute
 )
 
-// Percent is the GC percent from the beginning of a fill to the next release, unless the environment
-// has a GOGC. Go's default is 100. The garbage of lists is then collected when the heap has grown by
-// half, instead of when it has doubled.
+// Percent is the GC percent from the beginning of a fill to the next release, unless the
+// environment has a GOGC. Go's default is 100. The garbage of lists is then collected when the heap
+// has grown by half, instead of when it has doubled.
 const Percent = 50
 
 // Releaser returns free memory to the system, and makes Go collect sooner while caches are filled.
@@ -153,8 +153,8 @@ func (r *Releaser) settle(ctx context.Context, last time.Time) bool {
 }
 
 // due returns when memory should be released. began and stirred are when something first and last
-// came or went since the last release, at last; zero if there was none. filling says that caches are
-// being filled; first is the end of the last fill, or began if there was none.
+// came or went since the last release, at last; zero if there was none. filling says that caches
+// are being filled; first is the end of the last fill, or began if there was none.
 func due(began, first, stirred, last time.Time, filling bool) time.Time {
 	at := stirred.Add(Quiet)
 	if latest := first.Add(Apart); at.After(latest) {

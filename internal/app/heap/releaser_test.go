@@ -15,7 +15,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 )
 
-// TestReleases checks when memory is released, for calls of Stir and for fills at the given seconds.
+// TestReleases checks when memory is released, for calls of Stir and for fills at the given
+// seconds.
 func TestReleases(t *testing.T) {
 	restless := make([]int, 0, 20)
 	for at := 0; at < 100; at += 5 {

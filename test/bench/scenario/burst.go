@@ -109,7 +109,8 @@ func owners(ctx context.Context, env *Env) (Outcome, error) {
 	return out, nil
 }
 
-// deleteOwners deletes the owners in these namespaces and waits until all their dependents are gone.
+// deleteOwners deletes the owners in these namespaces and waits until all their dependents are
+// gone.
 func deleteOwners(ctx context.Context, env *Env, namespaces ...string) error {
 	background := metav1.DeletePropagationBackground
 	err := Each(ctx, len(namespaces), func(ctx context.Context, i int) error {

@@ -12,8 +12,8 @@ import (
 )
 
 // Profile writes three profiles of every process to dir, once it serves requests: its CPU for as
-// long as d, rounded down to seconds, and after that its live heap and its goroutines. The files are
-// named after prefix, process and kind. Profiling costs CPU itself: figures that were measured
+// long as d, rounded down to seconds, and after that its live heap and its goroutines. The files
+// are named after prefix, process and kind. Profiling costs CPU itself: figures that were measured
 // meanwhile are for finding causes, and not for comparing.
 func (r *Running) Profile(ctx context.Context, dir, prefix string, d time.Duration) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
