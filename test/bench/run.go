@@ -20,6 +20,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/bench/result"
 	"github.com/flotilla-kube/flotilla/test/bench/scenario"
 	"github.com/flotilla-kube/flotilla/test/bench/system"
+	"github.com/flotilla-kube/flotilla/test/command"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
@@ -172,14 +173,10 @@ func profileName(j job) string {
 
 // settle waits for settling.
 func settle(ctx context.Context) error {
-	timer := time.NewTimer(settling)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if !command.Pause(ctx, settling) {
 		return context.Cause(ctx)
 	}
+	return nil
 }
 
 // measure makes a system do the work, and adds its figures to the run.

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/flotilla-kube/flotilla/test/command"
 )
 
 const (
@@ -80,7 +82,7 @@ func durations(ctx context.Context, lasts time.Duration, write func(context.Cont
 			return took, err
 		}
 		took = append(took, time.Since(before))
-		if !pause(ctx) {
+		if !command.Pause(ctx, tick) {
 			return took, context.Cause(ctx)
 		}
 	}
@@ -92,21 +94,10 @@ func lateness(ctx context.Context) []time.Duration {
 	var late []time.Duration
 	for {
 		before := time.Now()
-		if !pause(ctx) {
+		if !command.Pause(ctx, tick) {
 			return late
 		}
 		late = append(late, time.Since(before)-tick)
-	}
-}
-
-func pause(ctx context.Context) bool {
-	timer := time.NewTimer(tick)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
