@@ -52,10 +52,6 @@ type Spec struct {
 	// Shards is the number of shards in the ring; below 2 the instance is the only one. It divides
 	// the limits of requests if the fleet shares them ([Process.ShareLimits]).
 	Shards int
-	// Unheld is the time, by [Process.Clock], since which nobody has been able to write in the
-	// instance's extent. Caches of the process that were filled later need no check. Zero if
-	// unknown.
-	Unheld time.Time
 	// Fence wraps the transport of every client of the instance; nil for none.
 	Fence transport.WrapperFunc
 	// Closed is closed when the fence lets nothing pass any more; nil for never. It frees
@@ -115,7 +111,7 @@ func (p *Process) Build(ctx context.Context, spec Spec) (*Instance, error) {
 	i := &Instance{
 		id:        spec.ID,
 		collect:   spec.Collect,
-		informers: p.pool.NewFactory(spec.Range, p.namespaced, spec.Unheld),
+		informers: p.pool.NewFactory(spec.Range, p.namespaced),
 		started:   make(chan struct{}),
 		endpoints: p.endpoints,
 		ctx:       ctx,

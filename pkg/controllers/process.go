@@ -150,7 +150,7 @@ func (p *Process) Run(ctx context.Context) {
 // Pool returns the informers that the process's shards share, for metrics.
 func (p *Process) Pool() *informer.Pool { return p.pool }
 
-// Clock returns the clock that [Spec.Unheld] uses.
+// Clock returns the clock of the process.
 func (p *Process) Clock() election.Clock { return p.clock }
 
 // Leave makes the process not run these controllers, even if its flags enable them. Call it before

@@ -46,7 +46,7 @@ func TestShutdownTimeout(t *testing.T) {
 				until := make(chan struct{})
 				i := &Instance{
 					start:     func(context.Context) {},
-					informers: pool.NewFactory(shard.Everything(), nil, time.Time{}),
+					informers: pool.NewFactory(shard.Everything(), nil),
 					started:   make(chan struct{}), endpoints: NewEndpoints(), cancel: func() {},
 					queues: queues.NewGroup("", ""), running: func() {}, count: func() func() { return func() {} }, late: func() error { return nil },
 					controllers: []app.Controller{lingering{until}}, shutdown: tc.timeout,

@@ -95,7 +95,7 @@ type Config struct {
 	Use func() leaseapi.Use
 	// Leases accesses the Leases of the namespace in which the fleet coordinates.
 	Leases Leases
-	// Clock measures claims and Work.Unheld. Default: election.NewClock().
+	// Clock measures claims. Default: election.NewClock().
 	Clock election.Clock
 	// Timing applies to all claims and to the membership.
 	Timing election.Timing
@@ -227,10 +227,6 @@ type Work struct {
 	// Share is how many shards of this ring a member is expected to hold. Shards is how many the
 	// ring has.
 	Share, Shards int
-	// Unheld is the time, by the fleet's Clock, since which nobody has been able to write to what
-	// the shard covers, except a holder whose last writes the instance will catch up with. Caches
-	// filled from later reads have seen everything that earlier holders wrote. Zero if unknown.
-	Unheld time.Time
 	// Fence must wrap the transport of every client that the work writes with.
 	Fence func(http.RoundTripper) http.RoundTripper
 	// Term returns the term of the claim behind the fence, or 0 before the shard is owned and after

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -80,18 +79,15 @@ type testFleet struct {
 	workers map[shard.ID]worker
 	exits   []string
 	events  []Event
-	// version counts all writes. at has the time of each, written the last write of each process to
-	// each extent.
+	// version counts all writes. written has the last write of each process to each extent.
 	version int
-	at      []time.Time
 	written map[writer]written
 	// weights has the number of objects in each namespace.
 	weights map[string]int64
-	// begun counts the starts of work, warm those with a prepared cache, and unheld those with an
-	// empty cache and Work.Unheld set. told counts the preparations with Work.Unheld set. fakeWorks
-	// counts the instances that were built and neither ran nor were closed, built all instances,
-	// and forgotten those that discarded their caches.
-	begun, warm, unheld, told, fakeWorks, built, forgotten int
+	// begun counts the starts of work, warm those with a prepared cache. fakeWorks counts the
+	// instances that were built and neither ran nor were closed, built all instances, and forgotten
+	// those that discarded their caches.
+	begun, warm, fakeWorks, built, forgotten int
 }
 
 // worker is who works on a shard, and what the shard covers.
@@ -107,10 +103,9 @@ type writer struct {
 	incarnation string
 }
 
-// written is the last write of one process to a shard, its time, and what the shard covers.
+// written is the last write of one process to a shard, and what the shard covers.
 type written struct {
 	version int
-	at      time.Time
 	extent  shard.Extent
 }
 
@@ -197,11 +192,6 @@ type fakeWork struct {
 func (c *fakeWork) Warm(ctx context.Context) error {
 	c.fleet.mu.Lock()
 	c.warm, c.seen = true, c.fleet.version
-	if unheld := c.work.Unheld; !unheld.IsZero() {
-		// The cache that it follows may have been filled right after that, and lag.
-		c.fleet.told++
-		c.seen = sort.Search(c.fleet.version, func(i int) bool { return c.fleet.at[i].After(unheld) })
-	}
 	c.fleet.mu.Unlock()
 	select {
 	case <-time.After(warming):
@@ -214,12 +204,6 @@ func (c *fakeWork) Warm(ctx context.Context) error {
 func (c *fakeWork) CatchUp(_ context.Context, writes fence.Writes) error {
 	if last, err := strconv.Atoi(writes.Resources["pods"].Version); err == nil {
 		c.seen = max(c.seen, last)
-	}
-	if !c.work.Unheld.IsZero() {
-		c.fleet.mu.Lock()
-		defer c.fleet.mu.Unlock()
-		last := c.fleet.lastOf(c.work.Shard.ID)
-		c.fleet.judgeUnheld(c, func(w writer) bool { return w != last })
 	}
 	return nil
 }
@@ -250,10 +234,6 @@ func (c *fakeWork) Run(ctx context.Context) error {
 			}
 		}
 	}
-	if !c.warm && !c.work.Unheld.IsZero() {
-		c.fleet.unheld++
-		c.fleet.judgeUnheld(c, func(writer) bool { return true })
-	}
 	c.fleet.mu.Unlock()
 	if !c.warm {
 		select {
@@ -273,31 +253,10 @@ func (c *fakeWork) Run(ctx context.Context) error {
 	return nil
 }
 
-// judgeUnheld fails if a writer for which counts returns true has written something that the work
-// may not have seen. The caller holds mu.
-func (s *testFleet) judgeUnheld(c *fakeWork, counts func(writer) bool) {
-	for by, w := range s.written {
-		if counts(by) && w.extent.Overlaps(c.extent()) && w.at.After(c.work.Unheld) {
-			s.t.Errorf("%s got %s as unheld since %v, but %s wrote to %s at %v", c.Incarnation(), c.work.Shard.ID, c.work.Unheld, by.incarnation, by.ID, w.at)
-		}
-	}
-}
-
-// lastOf returns the last writer of a shard. The caller holds mu.
-func (s *testFleet) lastOf(id shard.ID) (last writer) {
-	for by, w := range s.written {
-		if by.ID == id && w.version > s.written[last].version {
-			last = by
-		}
-	}
-	return last
-}
-
 // wrote records a write. The caller holds mu.
 func (s *testFleet) wrote(by writer, to shard.Extent) {
 	s.version++
-	s.at = append(s.at, time.Now())
-	s.written[by] = written{s.version, time.Now(), to}
+	s.written[by] = written{s.version, to}
 }
 
 func (c *fakeWork) extent() shard.Extent {
@@ -348,12 +307,12 @@ func (c *fakeWork) RoundTrip(*http.Request) (*http.Response, error) {
 }
 
 // counts has the counters at one time.
-type counts struct{ begun, warm, unheld, told, version, fakeWorks int }
+type counts struct{ begun, warm, version, fakeWorks int }
 
 func (s *testFleet) counts() counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return counts{s.begun, s.warm, s.unheld, s.told, s.version, s.fakeWorks}
+	return counts{s.begun, s.warm, s.version, s.fakeWorks}
 }
 
 // working returns who works on what.

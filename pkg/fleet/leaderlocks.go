@@ -37,9 +37,6 @@ type hold struct {
 	// secured is closed once all are held and the former holders have had time to stop. From then
 	// on shards may be claimed.
 	secured chan struct{}
-	// since is when secured was closed; zero if there are no leader locks. It may be read once
-	// isSecured returns true.
-	since time.Time
 }
 
 func (m *Member) newLeaderLocks() (*leaderLocks, error) {
@@ -153,7 +150,6 @@ func (l *leaderLocks) wait(ctx context.Context, h *hold) {
 		m.pause(ctx, max(0, m.config.LeaderLockDelay-now.Sub(h.freeSince())))
 	}
 	if ctx.Err() == nil {
-		h.since = l.member.config.Clock.Now()
 		close(h.secured)
 	}
 }

@@ -44,9 +44,6 @@ type inForce struct {
 	shards []shard.Shard
 	// strips index the shards by what they cover.
 	strips []strip
-	// settled is when the plan was adopted, if all shards that are not in it had been released by
-	// then, as far as this member could see, and all writes under them had arrived; zero otherwise.
-	settled time.Time
 }
 
 func newInForce(plan shard.Plan) *inForce {
@@ -135,7 +132,6 @@ func (m *Member) adopt(ctx context.Context, roster membership.Roster) bool {
 	if v.plan == nil || current != nil && current.plan.Generation == v.plan.plan.Generation {
 		return false
 	}
-	v.plan.settled = m.settledNow(v.plan)
 	m.inForce.Store(v.plan)
 	m.tellLacks(ctx, v.plan.plan)
 	m.membership.Touch()

@@ -43,7 +43,7 @@ func (w *working) warmed(ctx context.Context) (*preparation, error) {
 		return nil, err
 	}
 	began := w.member.config.Clock.Now()
-	if err = p.build(context.WithoutCancel(ctx), w.shardRunner, time.Time{}); err == nil {
+	if err = p.build(context.WithoutCancel(ctx), w.shardRunner); err == nil {
 		err = p.instance.Warm(ctx)
 	}
 	if err != nil {

@@ -37,9 +37,6 @@ type preparation struct {
 	followed bool
 	// began is when the preparation began.
 	began time.Time
-	// unheld is as in Work. Unless it is zero, the caches may be filled from what others have read
-	// since then.
-	unheld time.Time
 	// unsecured is set if the fleet did not hold the leader locks when the preparation began:
 	// others than its members have written since.
 	unsecured bool
@@ -86,9 +83,8 @@ func (r *shardRunner) newPreparation() (*preparation, error) {
 	return p, nil
 }
 
-// build builds the instance. ctx supplies values; it must not end before the instance does. unheld
-// is as in Work.
-func (p *preparation) build(ctx context.Context, r *shardRunner, unheld time.Time) error {
+// build builds the instance. ctx supplies values; it must not end before the instance does.
+func (p *preparation) build(ctx context.Context, r *shardRunner) error {
 	m := r.member
 	ring, _ := r.now.Load().plan.plan.Ring(r.shard.Ring)
 	lacking := func(c string) bool { return slices.Contains(r.lacks, c) }
@@ -97,7 +93,6 @@ func (p *preparation) build(ctx context.Context, r *shardRunner, unheld time.Tim
 		Controllers: slices.DeleteFunc(slices.Clone(r.extent.Controllers), lacking),
 		Share:       1,
 		Shards:      len(ring.Shards),
-		Unheld:      unheld,
 		Fence:       p.fence.Wrap,
 		Term:        p.fence.Term,
 		Closed:      p.closed,
@@ -264,7 +259,6 @@ func (r *shardRunner) newAhead(ctx context.Context) *preparation {
 	p.began = m.config.Clock.Now()
 	lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, r.shard.ID))
 	p.term, p.followed = lease.Transitions, leaseapi.SaysRunning(lease)
-	p.unheld = r.unheldByOthers(lease)
 	p.filling, p.cancel = context.WithCancel(ctx)
 	return p
 }
@@ -272,7 +266,7 @@ func (r *shardRunner) newAhead(ctx context.Context) *preparation {
 // fill builds and warms p, and returns the lane's answer.
 func (l *preparing) fill(ctx context.Context, p *preparation, number int) shardrun.Answer {
 	if p.err == nil {
-		p.err = p.build(context.WithoutCancel(ctx), l.shardRunner, p.unheld)
+		p.err = p.build(context.WithoutCancel(ctx), l.shardRunner)
 	}
 	if p.err == nil {
 		p.err = p.instance.Warm(p.filling)

@@ -167,7 +167,7 @@ func (w *working) fresh(ctx context.Context, p *preparation) error {
 		unknown = fmt.Errorf("it was begun in term %d, and the last one was %d", p.term, writes.Term)
 	case w.found.wroteSince(p.began):
 		unknown = errors.New("it was begun before others had stopped to write to some of the shard")
-	case writes.Shared && (!p.unheld.IsZero() || !p.followed):
+	case writes.Shared && !p.followed:
 		unknown = errors.New("it was begun while others might still write to some of the shard")
 	}
 	if err := w.filled(ctx, p); err != nil {
@@ -284,17 +284,13 @@ func (w *working) build(ctx context.Context) error {
 	if !w.begun {
 		w.begin(0, errNotPrepared)
 	}
-	var unheld time.Time
-	if !w.failed && len(w.predecessors) == 0 {
-		unheld = w.unheldAtClaim(w.claim)
-	}
 	// Each attempt gets a fence of its own, so that leftovers of an earlier one have no way to
 	// write.
 	p, err := w.newPreparation()
 	if err != nil {
 		return err
 	}
-	if err := p.build(context.WithoutCancel(ctx), w.shardRunner, unheld); err != nil {
+	if err := p.build(context.WithoutCancel(ctx), w.shardRunner); err != nil {
 		p.discard()
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"k8s.io/klog/v2"
 
@@ -168,7 +167,7 @@ func (c *check) prepare(ctx context.Context) error {
 	}()
 	for _, h := range c.halves {
 		var err error
-		if h.instance, err = c.process.build(ctx, h.work(c.process.options.Clock.Now())); err != nil {
+		if h.instance, err = c.process.build(ctx, h.work()); err != nil {
 			return err
 		}
 	}
@@ -240,9 +239,9 @@ func (c *check) report() *Report {
 }
 
 // work returns what a fleet would give to the shard.
-func (h *half) work(now time.Time) fleet.Work {
+func (h *half) work() fleet.Work {
 	return fleet.Work{
-		Shard: h.shard, Controllers: h.controllers, Share: 1, Shards: checkRanges, Unheld: now,
+		Shard: h.shard, Controllers: h.controllers, Share: 1, Shards: checkRanges,
 		Fence: func(rt http.RoundTripper) http.RoundTripper {
 			return h.fence.Wrap(countedWrites{h, rt})
 		},

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -219,7 +218,7 @@ func namespacedBerths(gvr schema.GroupVersionResource) (bool, error) {
 // halvesOf returns two factories that know the scope of berths.
 func halvesOf(t *testing.T, p *Pool, scope ScopeFunc) (low, high *Factory) {
 	t.Helper()
-	low, high = p.NewFactory(keyspaceHalves[0], scope, time.Time{}), p.NewFactory(keyspaceHalves[1], scope, time.Time{})
+	low, high = p.NewFactory(keyspaceHalves[0], scope), p.NewFactory(keyspaceHalves[1], scope)
 	t.Cleanup(low.Shutdown)
 	t.Cleanup(high.Shutdown)
 	return low, high

@@ -120,7 +120,7 @@ func TestAnyTypeIsShared(t *testing.T) {
 				part := form.ask(t, low, q)
 				var whole []cache.SharedIndexInformer
 				for range 2 {
-					f := pool.NewFactory(shard.Everything(), namespacedBerths, time.Time{})
+					f := pool.NewFactory(shard.Everything(), namespacedBerths)
 					defer f.Shutdown()
 					whole = append(whole, form.ask(t, f, q))
 					f.StartWithContext(t.Context())
@@ -200,7 +200,7 @@ func TestClusterScopedThatIsNot(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q, pool := newQuay(t)
 				low, _ := halvesOf(t, pool, func(schema.GroupVersionResource) (bool, error) { return false, nil })
-				whole := pool.NewFactory(shard.Everything(), namespacedBerths, time.Time{})
+				whole := pool.NewFactory(shard.Everything(), namespacedBerths)
 				defer whole.Shutdown()
 				for _, f := range forms {
 					if f.name == form {
@@ -243,7 +243,7 @@ func TestStrictMetadata(t *testing.T) {
 				resource := newFakeResource(t)
 				resource.Add(object("heavy"))
 				whole(t, pool, configMaps, resource)
-				f := pool.NewFactory(r, nil, time.Time{})
+				f := pool.NewFactory(r, nil)
 				defer f.Shutdown()
 				generic, err := f.Metadata(configMaps)
 				if err != nil {
@@ -342,7 +342,7 @@ func TestResourceThatComesAndGoes(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					q, pool := newQuay(t)
 					q.absent.Store(true)
-					f := pool.NewFactory(within, namespacedBerths, time.Time{})
+					f := pool.NewFactory(within, namespacedBerths)
 					defer f.Shutdown()
 					i := form.ask(t, f, q)
 					refresh := func() error {
@@ -379,7 +379,7 @@ func TestResourceThatComesAndGoes(t *testing.T) {
 					if err := refresh(); err != nil {
 						t.Error(err)
 					}
-					late := pool.NewFactory(within, namespacedBerths, time.Time{})
+					late := pool.NewFactory(within, namespacedBerths)
 					defer late.Shutdown()
 					form.ask(t, late, q)
 					if err := late.Warm(t.Context()); err != nil || !cache.IsDone(late.filling()[0].checker()) {
@@ -606,7 +606,7 @@ func TestNoTransform(t *testing.T) {
 	q, pool := newQuay(t)
 	pool.config.Transform = func(obj any) (any, error) { return obj, nil }
 	low, _ := halvesOf(t, pool, namespacedBerths)
-	whole := pool.NewFactory(shard.Everything(), namespacedBerths, time.Time{})
+	whole := pool.NewFactory(shard.Everything(), namespacedBerths)
 	defer whole.Shutdown()
 	own, shared := forms[0].ask(t, low, q), forms[0].ask(t, whole, q)
 	if err := errors.Join(own.SetTransform(nil), shared.SetTransform(nil)); err != nil {
@@ -626,7 +626,7 @@ func TestStrictMetadataFollowsMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, pool := newQuay(t)
 		all, _ := inBoth(t, q, "one")
-		group, f := pool.NewFactory(shard.Everything(), nil, time.Time{}), pool.NewFactory(shard.Everything(), nil, time.Time{})
+		group, f := pool.NewFactory(shard.Everything(), nil), pool.NewFactory(shard.Everything(), nil)
 		defer group.Shutdown()
 		defer f.Shutdown()
 		group.metadata(configMaps)

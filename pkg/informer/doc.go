@@ -85,8 +85,7 @@
 //     shared informers.)
 //   - The informers of a factory sync with a state at least as new as the moment when the factory
 //     was made, whether they read, follow or are shared: they have seen everything that was written
-//     before. A shared informer whose watch has stalled lists again. A list from a time when nobody
-//     could write any more, which [Pool.NewFactory] is told, is new enough.
+//     before. A shared informer whose watch has stalled lists again.
 //   - If handlers were added before the start, controllers find an informer synced only once these
 //     handlers have handled all existing objects, or after a minute.
 //   - An informer never goes back in time, even when its source changes.

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,8 +34,8 @@ type Factory struct {
 	within shard.Range
 	// scope reports whether a resource that is not built in is namespaced.
 	scope ScopeFunc
-	// past is what the factory's caches must have seen.
-	past past
+	// past is the moment before which the factory's caches must have seen every write.
+	past moment
 
 	mu        sync.Mutex
 	informers map[sharedKey]*entry
@@ -123,17 +122,15 @@ func (e *entry) wake() {
 var _ informers.SharedInformerFactory = &Factory{}
 
 // NewFactory returns a factory of informers for the part of the cluster that lies in r. It calls
-// scope for resources that are not built in; nil means that nobody will ask for any. unheld is the
-// time, by the pool's clock, from which nobody whose writes count could write: anything that the
-// process has listed after it is new enough for the factory. Zero means unknown.
-func (p *Pool) NewFactory(r shard.Range, scope ScopeFunc, unheld time.Time) *Factory {
+// scope for resources that are not built in; nil means that nobody will ask for any.
+func (p *Pool) NewFactory(r shard.Range, scope ScopeFunc) *Factory {
 	if scope == nil {
 		scope = func(gvr schema.GroupVersionResource) (bool, error) {
 			return false, fmt.Errorf("scope of %v is unknown", gvr)
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &Factory{pool: p, within: r, scope: scope, past: past{p.now(), unheld}, informers: map[sharedKey]*entry{}, ctx: ctx, cancel: cancel}
+	f := &Factory{pool: p, within: r, scope: scope, past: p.now(), informers: map[sharedKey]*entry{}, ctx: ctx, cancel: cancel}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.factories[f] = struct{}{}
@@ -146,7 +143,7 @@ func (p *Pool) NewFactory(r shard.Range, scope ScopeFunc, unheld time.Time) *Fac
 func (f *Factory) Advance() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.past = past{until: f.pool.now()}
+	f.past = f.pool.now()
 }
 
 // InformerFor returns the factory's informer for objects of obj's type, which must be a type of

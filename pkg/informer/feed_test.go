@@ -32,7 +32,7 @@ func quarters(t *testing.T, p *Pool) []*Factory {
 	}
 	factories := make([]*Factory, 0, len(ranges))
 	for _, r := range ranges {
-		f := p.NewFactory(r, nil, time.Time{})
+		f := p.NewFactory(r, nil)
 		t.Cleanup(f.Shutdown)
 		factories = append(factories, f)
 	}

@@ -307,7 +307,7 @@ func halves(t *testing.T, p *Pool) (low, high *Factory) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	low, high = p.NewFactory(ranges[0], nil, time.Time{}), p.NewFactory(ranges[1], nil, time.Time{})
+	low, high = p.NewFactory(ranges[0], nil), p.NewFactory(ranges[1], nil)
 	t.Cleanup(low.Shutdown)
 	t.Cleanup(high.Shutdown)
 	return low, high

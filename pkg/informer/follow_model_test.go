@@ -347,7 +347,7 @@ func (run *modelRun) toggleWhole() {
 		run.all = nil
 		return
 	}
-	run.all = run.pool.NewFactory(shard.Everything(), nil, time.Time{})
+	run.all = run.pool.NewFactory(shard.Everything(), nil)
 	run.all.reading(configMaps, run.history, &v1.ConfigMap{})
 	run.all.StartWithContext(context.WithoutCancel(run.t.Context()))
 }
@@ -367,7 +367,7 @@ func (run *modelRun) toggleRange(i int) {
 // begin makes a range and launches it.
 func (run *modelRun) begin(i int) {
 	s := &subject{
-		t: run.t, run: run, factory: run.pool.NewFactory(run.ranges[i], nil, time.Time{}), holds: inRange(run.ranges[i]),
+		t: run.t, run: run, factory: run.pool.NewFactory(run.ranges[i], nil), holds: inRange(run.ranges[i]),
 		known: map[string]string{}, seen: map[string]int{},
 	}
 	s.informer = s.factory.reading(configMaps, run.history, &v1.ConfigMap{})
@@ -383,7 +383,7 @@ func (run *modelRun) toggleSlim() {
 		return
 	}
 	run.slim = &subject{
-		t: run.t, run: run, factory: run.pool.NewFactory(shard.Everything(), nil, time.Time{}), holds: func(any) bool { return true },
+		t: run.t, run: run, factory: run.pool.NewFactory(shard.Everything(), nil), holds: func(any) bool { return true },
 		known: map[string]string{}, seen: map[string]int{},
 	}
 	run.slim.informer = run.slim.factory.readingSlim(configMaps, run.history, &v1.ConfigMap{})

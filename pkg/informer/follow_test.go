@@ -24,7 +24,7 @@ import (
 // whole starts an informer of everything that reads from r.
 func whole(t *testing.T, p *Pool, gvr schema.GroupVersionResource, r reader) (*Factory, cache.SharedIndexInformer) {
 	t.Helper()
-	f := p.NewFactory(shard.Everything(), nil, time.Time{})
+	f := p.NewFactory(shard.Everything(), nil)
 	t.Cleanup(f.Shutdown)
 	i := f.reading(gvr, r, &v1.ConfigMap{})
 	f.StartWithContext(context.WithoutCancel(t.Context()))
@@ -253,7 +253,7 @@ func TestFollowersAreOfThePresent(t *testing.T) {
 				began := time.Now()
 				var factories []*Factory
 				for _, r := range ranges {
-					f := pool.NewFactory(r, nil, time.Time{})
+					f := pool.NewFactory(r, nil)
 					defer f.Shutdown()
 					factories = append(factories, f)
 					f.reading(configMaps, resource, &v1.ConfigMap{})
@@ -338,70 +338,6 @@ func TestWaitsAsLongAsReadingTook(t *testing.T) {
 	}
 }
 
-// TestFollowersThatMissedNothing starts informers of ranges, metadata and Namespaces beside
-// informers that were filled earlier, and gives the time from which nobody has been able to write.
-func TestFollowersThatMissedNothing(t *testing.T) {
-	for name, c := range map[string]struct {
-		filled time.Duration // after the start
-		unheld time.Duration // 0 if unknown
-		lists  int
-	}{
-		"filled after that":                          {filled: 2, unheld: 1},
-		"filled before":                              {filled: 1, unheld: 2, lists: 3},
-		"filled at the same time":                    {filled: 1, unheld: 1, lists: 3},
-		"since when nobody could write is not known": {filled: 2, lists: 3},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				low, _ := namesInHalves(t)
-				began := time.Now()
-				maps, spaces, server := newFakeResource(t), newFakeResource(t), &apiServer{}
-				maps.Add(newConfigMap(low, "one"))
-				spaces.Add(newNamespace(low))
-				pool := newTestPool(t, server, clock.RealClock{}, 0)
-				time.Sleep(c.filled * time.Second)
-				all := pool.NewFactory(shard.Everything(), nil, time.Time{})
-				defer all.Shutdown()
-				all.reading(configMaps, maps, &v1.ConfigMap{})
-				all.reading(namespaces, spaces, &v1.Namespace{})
-				all.StartWithContext(t.Context())
-				time.Sleep(time.Minute)
-				server.requests()
-
-				unheld := time.Time{}
-				if c.unheld > 0 {
-					unheld = began.Add(c.unheld * time.Second)
-				}
-				begin := func(f *Factory) {
-					t.Cleanup(f.Shutdown)
-					f.StartWithContext(t.Context())
-					serve(pool, configMaps, maps)
-					serve(pool, namespaces, spaces)
-					if err := f.WaitForCacheSyncWithContext(t.Context()).Err; err != nil {
-						t.Fatal(err)
-					}
-				}
-				everything := pool.NewFactory(shard.Everything(), nil, unheld)
-				everything.informer(sharedKey{resource: configMaps, metadata: true}, nil, true, maps, &metav1.PartialObjectMetadata{})
-				begin(everything)
-				ranges, err := shard.EqualRanges(2)
-				if err != nil {
-					t.Fatal(err)
-				}
-				ranged := pool.NewFactory(ranges[0], nil, unheld)
-				ranged.reading(configMaps, maps, &v1.ConfigMap{})
-				ranged.reading(namespaces, spaces, &v1.Namespace{})
-				begin(ranged)
-				checkFollowed(t, pool, configMaps, 2)
-				checkFollowed(t, pool, namespaces, 1)
-				if n := len(server.requests()); n != c.lists {
-					t.Errorf("%d requests to see what is there, want %d", n, c.lists)
-				}
-			})
-		})
-	}
-}
-
 // TestShutdownWhileItIsHeldAgainstThePresent ends a range, or the informer that it follows, while
 // the server does not answer the check for freshness.
 func TestShutdownWhileItIsHeldAgainstThePresent(t *testing.T) {
@@ -454,7 +390,7 @@ func TestMetadataFollowsWholeObjects(t *testing.T) {
 		objects, _ := whole(t, pool, configMaps, typed)
 		synctest.Wait()
 		key := sharedKey{resource: configMaps, metadata: true}
-		garbage := pool.NewFactory(shard.Everything(), nil, time.Time{})
+		garbage := pool.NewFactory(shard.Everything(), nil)
 		defer garbage.Shutdown()
 		low, _ := halves(t, pool)
 		var told [2]recorder

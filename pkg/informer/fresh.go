@@ -24,19 +24,10 @@ const (
 )
 
 // moment is a point in the order of what happens in a process. Clocks cannot order two things that
-// are close together.
+// are close together. The past of a cache is what was written before a moment: before the factory
+// was made. That is after the claim was acquired or the preparation began, and so after the writes
+// of an earlier holder.
 type moment int64
-
-// past is what a cache must have seen before it is used.
-type past struct {
-	// until is the moment before which every write must have been seen: the creation of the
-	// factory. That is after the claim was acquired or the preparation began, and so after the
-	// writes of an earlier holder.
-	until moment
-	// unheld is the time, by the pool's clock, from which nobody could write before until, so that
-	// there was nothing to see; zero if it is unknown.
-	unheld time.Time
-}
 
 // freshness is what is known about how new a cache is, and the checks that find it out.
 type freshness struct {
@@ -70,10 +61,8 @@ type asked struct {
 	time   time.Time
 }
 
-// shows reports whether the list had all of a past.
-func (a *asked) shows(p past) bool {
-	return a != nil && (a.moment >= p.until || !p.unheld.IsZero() && a.time.After(p.unheld))
-}
+// isSince reports whether the list was sent after past, and so has every write before that.
+func (a *asked) isSince(past moment) bool { return a != nil && a.moment >= past }
 
 // check is one look at the current state, for all who wait.
 type check struct {
@@ -136,14 +125,14 @@ func (s *shared) readAnew() {
 	}
 }
 
-// awaitFresh returns nil once the cache, which must have synced, has seen all of a past. If that
+// awaitFresh returns nil once the cache, which must have synced, has seen every write before past. If that
 // takes long, it makes the informer list again: its watch may have stalled. It gives up only when
 // ctx or the informer ends.
-func (s *shared) awaitFresh(ctx context.Context, p past) error {
+func (s *shared) awaitFresh(ctx context.Context, past moment) error {
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 7, Cap: freshPatience}
 	for {
 		from := s.root()
-		err := from.fresh(ctx, p)
+		err := from.fresh(ctx, past)
 		switch {
 		case err == nil && s.root() == from && abreast(s.Informer, from.Informer):
 			return nil
@@ -189,11 +178,11 @@ func abreast(i, lead *Informer) bool {
 	return i == lead || at == to || reached(at, to)
 }
 
-// fresh returns nil once the cache, which must have synced, has seen all of a past. The error says
+// fresh returns nil once the cache, which must have synced, has seen every write before past. The error says
 // why that could not be found out, or that the cache had not seen it within the time of a check.
-func (s *shared) fresh(ctx context.Context, p past) error {
+func (s *shared) fresh(ctx context.Context, past moment) error {
 	for {
-		c, err := s.join(p)
+		c, err := s.join(past)
 		if c == nil {
 			return err
 		}
@@ -202,7 +191,7 @@ func (s *shared) fresh(ctx context.Context, p past) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if c.began >= p.until {
+		if c.began >= past {
 			return c.err
 		}
 	}
@@ -210,13 +199,13 @@ func (s *shared) fresh(ctx context.Context, p past) error {
 
 // join returns the check in progress, or begins one. It returns none if the answer is known
 // already.
-func (s *shared) join(p past) (*check, error) {
+func (s *shared) join(past moment) (*check, error) {
 	s.known.mu.Lock()
 	defer s.known.mu.Unlock()
 	switch {
 	case s.known.ended:
 		return nil, errStopped
-	case s.known.proven >= p.until || s.known.asked.Load().shows(p):
+	case s.known.proven >= past || s.known.asked.Load().isSince(past):
 		return nil, nil
 	case s.known.check != nil:
 		return s.known.check, nil

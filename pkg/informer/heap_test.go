@@ -79,7 +79,7 @@ func TestWhatHasEndedHoldsNothing(t *testing.T) {
 			}
 		}
 		begin := func(r shard.Range) *Factory {
-			f := pool.NewFactory(r, nil, time.Time{})
+			f := pool.NewFactory(r, nil)
 			kept = append(kept, f.reading(configMaps, resource, &v1.ConfigMap{}).GetIndexer())
 			f.StartWithContext(t.Context())
 			if err := f.WaitForCacheSyncWithContext(t.Context()).Err; err != nil {
@@ -131,7 +131,7 @@ func TestForgetWhileSomebodyAsks(t *testing.T) {
 		return schema.GroupVersionResource{Group: "test.flotilla.dev", Version: "v1", Resource: fmt.Sprint("kind-", n)}
 	}
 	for range 5 {
-		f := pool.NewFactory(shard.Range{Start: 1, End: 0}, nil, time.Time{})
+		f := pool.NewFactory(shard.Range{Start: 1, End: 0}, nil)
 		const kinds = 500
 		for n := range kinds {
 			f.metadata(resource(n))

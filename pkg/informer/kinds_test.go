@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,7 +45,7 @@ func TestEachKindHasOneInformer(t *testing.T) {
 		if i := low.InformerFor(&v1.Node{}, nil); reflect.TypeOf(inner(i)) != reflect.TypeFor[*view]() {
 			t.Errorf("informer of a cluster-scoped kind is %T", i)
 		}
-		everything := pool.NewFactory(shard.Everything(), nil, time.Time{})
+		everything := pool.NewFactory(shard.Everything(), nil)
 		defer everything.Shutdown()
 		if i := everything.InformerFor(&v1.ConfigMap{}, nil); reflect.TypeOf(inner(i)) != reflect.TypeFor[*view]() {
 			t.Errorf("informer of a shard that has everything is %T", i)
@@ -86,7 +85,7 @@ func TestCustomResourcesByTheirScope(t *testing.T) {
 				return false, nil
 			}
 			return false, errors.New("gone")
-		}, time.Time{})
+		})
 		defer f.Shutdown()
 		for _, gvr := range []schema.GroupVersionResource{berths, harbours, lost, nodes} {
 			i, err := f.ObjectOrMetadata().ForResource(gvr)

@@ -97,7 +97,7 @@ func TestLoadIsWhatTheHeapHolds(t *testing.T) {
 			t.Fatal(err)
 		}
 		begin := func(r shard.Range, key sharedKey) *Factory {
-			f := pool.NewFactory(r, nil, time.Time{})
+			f := pool.NewFactory(r, nil)
 			f.informer(key, nil, true, pods, &v1.Pod{})
 			f.StartWithContext(t.Context())
 			if err := f.WaitForCacheSyncWithContext(t.Context()).Err; err != nil {

@@ -41,7 +41,7 @@ func TestPartIsFilteredTwice(t *testing.T) {
 			all := newFakeResource(t)
 			all.Add(newSecret("a", "token", v1.SecretTypeServiceAccountToken))
 			all.Add(newSecret("a", "password", v1.SecretTypeOpaque))
-			f := newTestPool(t, &apiServer{}, clock.RealClock{}, time.Hour).NewFactory(within, nil, time.Time{})
+			f := newTestPool(t, &apiServer{}, clock.RealClock{}, time.Hour).NewFactory(within, nil)
 			defer f.Shutdown()
 			var told recorder
 			i := f.readingPart(tokens, all)
@@ -75,7 +75,7 @@ func TestPartIsAnInformerOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
 		low, _ := halves(t, pool)
-		everything, again := pool.NewFactory(shard.Everything(), nil, time.Time{}), pool.NewFactory(shard.Everything(), nil, time.Time{})
+		everything, again := pool.NewFactory(shard.Everything(), nil), pool.NewFactory(shard.Everything(), nil)
 		defer everything.Shutdown()
 		defer again.Shutdown()
 		indexers := func(f *Factory) []cache.Indexer {

@@ -49,7 +49,7 @@ func (c *collected) settle(ctx context.Context) error {
 func newCollected(t *testing.T) *collected {
 	pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
 	c := &collected{
-		Factory: pool.NewFactory(shard.Everything(), nil, time.Time{}),
+		Factory: pool.NewFactory(shard.Everything(), nil),
 		maps:    newFakeResource(t), secrets: newFakeResource(t), nodes: newFakeResource(t),
 		controllers: map[string]cache.Controller{}, stop: make(chan struct{}),
 	}

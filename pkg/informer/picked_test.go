@@ -37,7 +37,7 @@ func isChosen(obj metav1.Object) bool { return len(obj.GetOwnerReferences()) > 0
 func picking(t *testing.T, filters bool, r reader) (*Pool, *Factory, cache.SharedIndexInformer, *recorder) {
 	t.Helper()
 	pool := newTestPool(t, &apiServer{shards: filters}, clock.RealClock{}, 0)
-	f := pool.NewFactory(shard.Everything(), nil, time.Time{})
+	f := pool.NewFactory(shard.Everything(), nil)
 	t.Cleanup(f.Shutdown)
 	serve(pool, configMaps, r)
 	i := inner(f.pickedFrom(configMaps, r, isChosen))
@@ -236,7 +236,7 @@ func TestPickedFollows(t *testing.T) {
 		pool := newTestPool(t, &apiServer{shards: true}, clock.RealClock{}, 0)
 		_, everything := whole(t, pool, configMaps, resource)
 		synctest.Wait()
-		f := pool.NewFactory(shard.Everything(), nil, time.Time{})
+		f := pool.NewFactory(shard.Everything(), nil)
 		defer f.Shutdown()
 		i := inner(f.pickedFrom(configMaps, resource, isChosen))
 		var told recorder
@@ -265,7 +265,7 @@ func TestPickedIsShed(t *testing.T) {
 		pool := newTestPool(t, &apiServer{shards: true}, clock.RealClock{}, 0)
 		all, _ := whole(t, pool, configMaps, resource)
 		synctest.Wait()
-		f := pool.NewFactory(shard.Everything(), nil, time.Time{})
+		f := pool.NewFactory(shard.Everything(), nil)
 		defer f.Shutdown()
 		i := inner(f.pickedFrom(configMaps, resource, isChosen))
 		var told recorder
@@ -292,7 +292,7 @@ func TestPickedReadsTogether(t *testing.T) {
 		resource.Add(chosen("two", false)) // 2
 		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
 		low, high := halves(t, pool)
-		f := pool.NewFactory(shard.Everything(), nil, time.Time{})
+		f := pool.NewFactory(shard.Everything(), nil)
 		defer f.Shutdown()
 		serve(pool, configMaps, resource)
 		for _, half := range []*Factory{low, high} {
@@ -317,7 +317,7 @@ func TestPickedReadsTogether(t *testing.T) {
 // that has ended has no resources.
 func TestPickedResources(t *testing.T) {
 	pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
-	f := pool.NewFactory(shard.Everything(), nil, time.Time{})
+	f := pool.NewFactory(shard.Everything(), nil)
 	picking := f.ObjectOrMetadata().Picking(isChosen)
 	ofNodes, err := picking.ForResource(nodes)
 	if err != nil {

@@ -49,8 +49,8 @@ type PoolConfig struct {
 	// sent, and Transform is applied to the copy, or what Transform has returned. So it must not
 	// read what Transform changes.
 	Slim map[schema.GroupVersionResource]func(obj any) any
-	// Clock measures how old a probe's answer is, and what came before a list. The time given to
-	// [Pool.NewFactory] must be by the same clock. Nil means the real clock.
+	// Clock measures how old a probe's answer is, and how long a list took. Nil means the real
+	// clock.
 	Clock Clock
 }
 
@@ -274,7 +274,7 @@ type shared struct {
 // acquire returns the pool's informer for key, which is not started yet if nobody has started it.
 // Each acquire needs one release, and one forget after that. past is the acquirer's; only the first
 // one's counts.
-func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object, past past) *shared {
+func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object, past moment) *shared {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s, ok := p.shared[key]; ok {

@@ -67,7 +67,7 @@ func TestSharedInformerLivesAsLongAsItsUsers(t *testing.T) {
 
 		high.Shutdown()
 		checkShared(t, pool)
-		again := pool.NewFactory(shard.Everything(), nil, time.Time{})
+		again := pool.NewFactory(shard.Everything(), nil)
 		defer again.Shutdown()
 		third := again.reading(nodes, resource, &v1.Node{})
 		again.StartWithContext(t.Context())
@@ -207,7 +207,7 @@ func TestShutdownOfWhatWasNeverStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, time.Minute)
 		low, high := halves(t, pool)
-		for _, f := range []*Factory{low, high, pool.NewFactory(shard.Everything(), nil, time.Time{})} {
+		for _, f := range []*Factory{low, high, pool.NewFactory(shard.Everything(), nil)} {
 			mustAdd(t, f.reading(nodes, newFakeResource(t), &v1.Node{}), &recorder{})
 			mustAdd(t, f.reading(namespaces, newFakeResource(t), &v1.Namespace{}), &recorder{})
 			mustAdd(t, f.reading(configMaps, newFakeResource(t), &v1.ConfigMap{}), &recorder{})

@@ -85,7 +85,7 @@ func (f *Factory) refresh(ctx context.Context, e *entry, until moment) error {
 		if from == nil {
 			return f.refreshAlone(ctx, e)
 		}
-		err := from.awaitFresh(ctx, past{until: until})
+		err := from.awaitFresh(ctx, until)
 		switch {
 		case err == nil && e.reads() == from && abreast(e.cache(), from.Informer):
 			return nil

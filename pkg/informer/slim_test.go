@@ -55,7 +55,7 @@ func TestSlimmedInformers(t *testing.T) {
 			return indexer
 		}
 		low, _ := halves(t, pool)
-		one, other := pool.NewFactory(shard.Everything(), nil, time.Time{}), pool.NewFactory(shard.Everything(), nil, time.Time{})
+		one, other := pool.NewFactory(shard.Everything(), nil), pool.NewFactory(shard.Everything(), nil)
 		defer one.Shutdown()
 		defer other.Shutdown()
 		whole := func(f *Factory) cache.Indexer { return f.Core().V1().ConfigMaps().Informer().GetIndexer() }
@@ -130,7 +130,7 @@ func TestSlimNodes(t *testing.T) {
 		if modes := pool.Modes(); len(modes) > 0 {
 			t.Errorf("somebody asked who filters: %v", modes)
 		}
-		group := pool.NewFactory(shard.Everything(), nil, time.Time{})
+		group := pool.NewFactory(shard.Everything(), nil)
 		whole := group.reading(nodes, resource, &v1.Node{})
 		group.StartWithContext(t.Context())
 		time.Sleep(time.Second) // virtual
@@ -200,7 +200,7 @@ func TestRangeListsBeforeItGoesOver(t *testing.T) {
 		s.wait.Store(&wait)
 		s.expire()
 		time.Sleep(time.Minute) // virtual: by then it is about to list
-		group := pool.NewFactory(shard.Everything(), nil, time.Time{})
+		group := pool.NewFactory(shard.Everything(), nil)
 		defer group.Shutdown()
 		group.readingSlim(configMaps, s, &v1.ConfigMap{})
 		group.StartWithContext(t.Context())
@@ -233,7 +233,7 @@ func TestSlimListsAgain(t *testing.T) {
 		s.Add(newConfigMap(inLow, "1"))
 		pool := newSlimPool(t, &apiServer{shards: true})
 		low, _ := halves(t, pool)
-		group := pool.NewFactory(shard.Everything(), nil, time.Time{})
+		group := pool.NewFactory(shard.Everything(), nil)
 		group.readingSlim(configMaps, s, &v1.ConfigMap{})
 		low.reading(configMaps, s, &v1.ConfigMap{})
 		group.StartWithContext(t.Context())
@@ -347,7 +347,7 @@ func TestSlimListIsNotGathered(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			b := &book{t: t, pages: 8, stream: stream}
-			f := newSlimPool(t, &apiServer{}).NewFactory(shard.Everything(), nil, time.Time{})
+			f := newSlimPool(t, &apiServer{}).NewFactory(shard.Everything(), nil)
 			defer f.Shutdown()
 			i := f.readingSlim(configMaps, b, &v1.ConfigMap{})
 			f.StartWithContext(t.Context())
@@ -395,7 +395,7 @@ func TestRangeLeavesSlimCopies(t *testing.T) {
 					t.Errorf("the server filters: %t: %s %.1f MB are in use, want about %.0f", filters, when, got, want)
 				}
 			}
-			group := pool.NewFactory(shard.Everything(), nil, time.Time{})
+			group := pool.NewFactory(shard.Everything(), nil)
 			begin := func(f *Factory, read func(schema.GroupVersionResource, reader, kruntime.Object) cache.SharedIndexInformer) *Factory {
 				read(configMaps, resource, &v1.ConfigMap{})
 				f.StartWithContext(t.Context())
@@ -421,7 +421,7 @@ func TestRangeLeavesSlimCopies(t *testing.T) {
 			}
 			begin(group, group.readingSlim)
 			check("with a group", 0)
-			low, high := pool.NewFactory(ranges[0], nil, time.Time{}), pool.NewFactory(ranges[1], nil, time.Time{})
+			low, high := pool.NewFactory(ranges[0], nil), pool.NewFactory(ranges[1], nil)
 			begin(low, low.reading)
 			check("with a group and a range", megabytes/2)
 			checkShared("with a range", low)
@@ -433,10 +433,10 @@ func TestRangeLeavesSlimCopies(t *testing.T) {
 			}
 			end(low)
 			check("when a range has left", megabytes/2)
-			whole := pool.NewFactory(shard.Everything(), nil, time.Time{})
+			whole := pool.NewFactory(shard.Everything(), nil)
 			begin(whole, whole.reading)
 			check("with all of it whole", megabytes)
-			metadata := pool.NewFactory(shard.Everything(), nil, time.Time{})
+			metadata := pool.NewFactory(shard.Everything(), nil)
 			metadata.informer(sharedKey{resource: configMaps, metadata: true}, nil, true, resource, &metav1.PartialObjectMetadata{})
 			metadata.StartWithContext(t.Context())
 			end(whole)
@@ -447,7 +447,7 @@ func TestRangeLeavesSlimCopies(t *testing.T) {
 			if got := pool.Followed()[configMaps]; got != 1 {
 				t.Errorf("the server filters: %t: %d followers of slim copies, want 1", filters, got)
 			}
-			last := pool.NewFactory(ranges[0], nil, time.Time{})
+			last := pool.NewFactory(ranges[0], nil)
 			begin(last, last.reading)
 			check("with a range again", megabytes/2)
 			end(group)

@@ -61,7 +61,7 @@ type following struct {
 	// within is the range that an informer of slim copies may hold whole; Everything for none.
 	within shard.Range
 	read   source
-	past   past
+	past   moment
 	// follows receives the informer that is followed, and nil when there is none any more; nil to
 	// call nothing.
 	follows func(*shared)

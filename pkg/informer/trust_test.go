@@ -26,13 +26,12 @@ type second struct {
 }
 
 // newSecond has the first group fill its cache from r, and then writes an object, which the cache
-// sees unless r is deaf. unheld is the time since which nobody could write; zero if unknown.
-func newSecond(t *testing.T, r func(*fakeResource) reader, unheld func() time.Time) *second {
+// sees unless r is deaf.
+func newSecond(t *testing.T, r func(*fakeResource) reader) *second {
 	t.Helper()
 	s := &second{server: &apiServer{takes: time.Millisecond}, resource: newFakeResource(t)}
 	s.resource.Add(newConfigMap("a", "one")) // 1
 	s.pool = newTestPool(t, s.server, clock.RealClock{}, 0)
-	since := unheld()
 	time.Sleep(time.Second) // virtual
 	whole(t, s.pool, configMaps, r(s.resource))
 	time.Sleep(time.Hour)                    // virtual
@@ -42,7 +41,7 @@ func newSecond(t *testing.T, r func(*fakeResource) reader, unheld func() time.Ti
 	s.server.requests()
 	s.resource.ledger()
 	s.began = time.Now()
-	s.group = s.pool.NewFactory(shard.Everything(), nil, since)
+	s.group = s.pool.NewFactory(shard.Everything(), nil)
 	t.Cleanup(s.group.Shutdown)
 	i := s.group.informer(sharedKey{resource: configMaps}, nil, true, s.resource, &v1.ConfigMap{})
 	s.handle = mustAdd(t, i, &s.told)
@@ -51,8 +50,6 @@ func newSecond(t *testing.T, r func(*fakeResource) reader, unheld func() time.Ti
 
 func deaf(r *fakeResource) reader     { return deafResource{r} }
 func hears(r *fakeResource) reader    { return r }
-func unknown() time.Time              { return time.Time{} }
-func fromTheBeginning() time.Time     { return time.Now() }
 func (s *second) took() time.Duration { return time.Since(s.began) }
 
 // TestGroupTrustsNoStalledCache starts a group in a process whose cache has a stalled watch. The
@@ -61,21 +58,19 @@ func TestGroupTrustsNoStalledCache(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		reader func(*fakeResource) reader
-		unheld func() time.Time
 		warm   bool
 		checks int // how many checks for freshness there were
 		asked  string
 		atMost time.Duration
 	}{
-		{"the watch has stalled", deaf, unknown, false, 1, "list", freshPatience + time.Second},
-		{"the watch has stalled, and it is prepared", deaf, unknown, true, 1, "list", freshPatience + time.Second},
-		{"the watch goes on", hears, unknown, false, 1, "", 2 * time.Millisecond},
-		{"the watch goes on, and it is prepared", hears, unknown, true, 1, "", 2 * time.Millisecond},
-		{"nobody could write before the cache was filled", hears, fromTheBeginning, false, 0, "", 0},
+		{"the watch has stalled", deaf, false, 1, "list", freshPatience + time.Second},
+		{"the watch has stalled, and it is prepared", deaf, true, 1, "list", freshPatience + time.Second},
+		{"the watch goes on", hears, false, 1, "", 2 * time.Millisecond},
+		{"the watch goes on, and it is prepared", hears, true, 1, "", 2 * time.Millisecond},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSecond(t, test.reader, test.unheld)
+				s := newSecond(t, test.reader)
 				if test.warm {
 					if err := s.group.Warm(t.Context()); err != nil {
 						t.Fatal(err)
@@ -113,7 +108,7 @@ func TestGroupWaitsForAnAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSecond(t, hears, unknown)
+				s := newSecond(t, hears)
 				s.server.set(func(server *apiServer) { fails(server, true) })
 				s.group.StartWithContext(t.Context())
 				patience, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -134,7 +129,7 @@ func TestGroupWaitsForAnAnswer(t *testing.T) {
 // TestGroupEndsWhileItWaits ends a waiting group. The bubble fails if a goroutine is left.
 func TestGroupEndsWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSecond(t, deaf, unknown)
+		s := newSecond(t, deaf)
 		s.server.set(func(server *apiServer) { server.hangs = true })
 		s.group.StartWithContext(t.Context())
 		time.Sleep(time.Second) // virtual
@@ -154,7 +149,7 @@ func TestStalledWholeIsReadAnewForMetadata(t *testing.T) {
 		synctest.Wait()
 		serve(pool, configMaps, resource)
 		begin := func() (objects int) {
-			group := pool.NewFactory(shard.Everything(), nil, time.Time{})
+			group := pool.NewFactory(shard.Everything(), nil)
 			t.Cleanup(group.Shutdown)
 			key := sharedKey{resource: configMaps, metadata: true}
 			i := group.informer(key, nil, true, resource, &metav1.PartialObjectMetadata{})
@@ -184,7 +179,7 @@ func TestStalledNamespacesAreReadAnew(t *testing.T) {
 		low, _ := namesInHalves(t)
 		resource := newFakeResource(t)
 		pool := newTestPool(t, &apiServer{takes: time.Millisecond}, clock.RealClock{}, 0)
-		group := pool.NewFactory(shard.Everything(), nil, time.Time{})
+		group := pool.NewFactory(shard.Everything(), nil)
 		defer group.Shutdown()
 		group.reading(namespaces, deafResource{resource}, &v1.Namespace{})
 		group.StartWithContext(t.Context())

@@ -26,7 +26,7 @@ var errNotOwned = errors.New("the informer is shared by all shards of the proces
 // to have seen the factory's past.
 type view struct {
 	shared *shared
-	past   past
+	past   moment
 	// trusted is closed once the informer is known to have seen past.
 	trusted chan struct{}
 
@@ -38,8 +38,8 @@ type view struct {
 	closed   bool
 }
 
-func newView(s *shared, p past) *view {
-	return &view{shared: s, past: p, trusted: make(chan struct{}), handles: map[*listener]struct{}{}}
+func newView(s *shared, past moment) *view {
+	return &view{shared: s, past: past, trusted: make(chan struct{}), handles: map[*listener]struct{}{}}
 }
 
 // close removes the shard's handlers, waits for their last calls, and gives the informer back.

@@ -549,7 +549,7 @@ func TestRefreshTogether(t *testing.T) {
 		pool := newTestPool(t, server, clock.RealClock{}, 0)
 		var all []*Factory
 		for range 3 {
-			group := pool.NewFactory(shard.Everything(), nil, time.Time{})
+			group := pool.NewFactory(shard.Everything(), nil)
 			group.reading(configMaps, resource, &v1.ConfigMap{})
 			all = append(all, group)
 		}

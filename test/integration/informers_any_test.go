@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -190,7 +189,7 @@ func (a *anyTest) prepare(config *rest.Config) {
 	}
 	custom := informer.Resource{GVR: docks, Scope: meta.RESTScopeNameNamespace, Object: &Dock{}, ListerWatcher: typedDocks(t, config)}
 	for _, r := range ranges {
-		f := a.pool.NewFactory(r, func(gvr schema.GroupVersionResource) (bool, error) { return gvr == docks, nil }, time.Time{})
+		f := a.pool.NewFactory(r, func(gvr schema.GroupVersionResource) (bool, error) { return gvr == docks, nil })
 		t.Cleanup(f.Shutdown)
 		a.halves = append(a.halves, f)
 		a.ask(f, custom)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -95,7 +94,7 @@ func startProcessOver(t testing.TB, w *wire, name string, config *rest.Config, r
 		t.Fatal(err)
 	}
 	for _, r := range ranges {
-		c := &shardCaches{within: r, factory: p.pool.NewFactory(r, scopeOfCustom, time.Time{}), read: map[schema.GroupVersionResource]*readBy{}}
+		c := &shardCaches{within: r, factory: p.pool.NewFactory(r, scopeOfCustom), read: map[schema.GroupVersionResource]*readBy{}}
 		t.Cleanup(c.factory.Shutdown)
 		for _, s := range read {
 			c.ask(t, s)

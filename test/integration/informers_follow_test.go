@@ -31,7 +31,7 @@ func (p *process) joinGroup(t testing.TB, read []subject) *shardCaches {
 // join starts informers of a range in the process.
 func (p *process) join(t testing.TB, r shard.Range, read []subject) *shardCaches {
 	t.Helper()
-	c := &shardCaches{within: r, factory: p.pool.NewFactory(r, scopeOfCustom, time.Time{}), read: map[schema.GroupVersionResource]*readBy{}}
+	c := &shardCaches{within: r, factory: p.pool.NewFactory(r, scopeOfCustom), read: map[schema.GroupVersionResource]*readBy{}}
 	t.Cleanup(c.factory.Shutdown)
 	for _, s := range read {
 		c.ask(t, s)
@@ -275,7 +275,7 @@ func TestFollowersSeeWhatWasWrittenBefore(t *testing.T) {
 			if !r.ContainsNamespace(namespace) {
 				continue
 			}
-			f := p.pool.NewFactory(r, scopeOfCustom, time.Time{})
+			f := p.pool.NewFactory(r, scopeOfCustom)
 			i, err := f.ForResource(podSubject.gvr)
 			if err != nil {
 				t.Fatal(err)

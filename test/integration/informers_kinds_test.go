@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
@@ -72,7 +71,7 @@ func TestEveryKindIsServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, second := pool.NewFactory(ranges[0], nil, time.Time{}), pool.NewFactory(ranges[1], nil, time.Time{})
+	first, second := pool.NewFactory(ranges[0], nil), pool.NewFactory(ranges[1], nil)
 	t.Cleanup(first.Shutdown)
 	t.Cleanup(second.Shutdown)
 	kinds := servedKinds(t, client)

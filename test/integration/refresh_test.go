@@ -107,7 +107,7 @@ func TestClaimOfGroupsListsLittle(t *testing.T) {
 	}
 	var groups []*informer.Factory
 	for range 3 {
-		group := pool.NewFactory(shard.Everything(), nil, time.Time{})
+		group := pool.NewFactory(shard.Everything(), nil)
 		t.Cleanup(group.Shutdown)
 		if _, err := group.ForResource(configMaps); err != nil {
 			t.Fatal(err)

@@ -233,7 +233,7 @@ func (p *process) ofCluster() *collector {
 func (p *process) start(part garbage.Part, within shard.Range, wrap func(metadata.Interface) metadata.Interface) *collector {
 	p.Helper()
 	closed, client, objects := clients(p.T, p.sandbox.api)
-	factory := p.pool.NewFactory(within, p.namespaced, time.Time{})
+	factory := p.pool.NewFactory(within, p.namespaced)
 	all := factory.ObjectOrMetadata()
 	if part == garbage.OfCluster {
 		all = all.Picking(garbage.Pick(p.scopes))
