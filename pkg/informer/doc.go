@@ -57,6 +57,13 @@
 // version. When an informer begins and has seen as much, they follow it. Meanwhile they serve what
 // they hold.
 //
+// An informer of slim copies keeps the objects of its ranges whole, so that the process receives
+// and holds each of them once. [Pool.Expect] says which ranges will come: their objects stay whole
+// from the list on, and such a range reads nothing. A range that comes unexpected, or was there
+// before, reads its part by itself at first. Meanwhile the informer of slim copies stores changes
+// in that range whole, and takes the rest over from the range once both agree. When a range leaves
+// that is not expected any more, its objects become slim copies.
+//
 // # Reading together
 //
 // If the API server does not filter a kind, it sends all of it to every watcher. So the ranges of a
@@ -65,14 +72,6 @@
 // itself, and joins the oldest watch when it has seen as much. When the server starts to filter,
 // the ranges part at the next request, and continue from their version. When the server stops
 // filtering, each reads on by itself, and joins the others when it would have to list.
-//
-// An informer of slim copies of everything takes part in that. If a range holds an object, it
-// stores the same one; of all others it stores slim copies, made as objects arrive. While there is
-// such an informer, ranges stay with it even if the server filters: the process receives everything
-// anyway. A range that comes later first reads its part by itself, unless [Pool.Expect] had said
-// that it would come: then the informer of slim copies holds the range's objects whole, and the
-// range follows it, from the end of the first list on. When a range leaves that is not expected any
-// more, the informer of slim copies replaces the objects that it has shared by copies.
 //
 // # Guarantees
 //
@@ -89,8 +88,8 @@
 //   - If handlers were added before the start, controllers find an informer synced only once these
 //     handlers have handled all existing objects, or after a minute.
 //   - An informer never goes back in time, even when its source changes.
-//   - No object is held twice in one version, whole and slim, once a range and the informer of slim
-//     copies read together.
+//   - No object is held twice in one version, whole and slim, once a range follows the informer of
+//     slim copies.
 //   - Shutdown returns only after every goroutine, handler, index registration and pool reference
 //     of the factory has gone; informers that other shards use continue undisturbed. After
 //     [Factory.Forget] the caches hold nothing that nobody else uses.

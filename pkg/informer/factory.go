@@ -258,9 +258,12 @@ func (f *Factory) namespacesIn(all *view, example runtime.Object, follows func(*
 // ranged holds a namespaced resource's objects in the range: from an informer of the process that
 // holds all objects, or by reading the range.
 func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object, follows func(*shared)) *Informer {
+	keys, within := append(key.supersets(), key), f.wholeWithin(key)
+	if !within.IsEverything() {
+		keys = append(keys, sharedKey{resource: key.resource, slim: true})
+	}
 	from := following{
-		pool: f.pool, keys: append(key.supersets(), key), read: f.reads(key, read, example, f.keepsObject, nil), past: f.past,
-		follows: follows, within: f.wholeWithin(key),
+		pool: f.pool, keys: keys, read: f.reads(key, read, example, f.keepsObject, nil), past: f.past, follows: follows, within: within,
 		// The server that was probed filters, but another one may answer.
 		outside: &f.pool.discarded,
 	}
@@ -284,30 +287,20 @@ func (f *Factory) wholeWithin(key sharedKey) shard.Range {
 	return f.within
 }
 
-// reads reads the range by itself if the API server filters. If it does not, or if the process
-// reads the whole resource anyway for slim copies, it reads together with the other ranges of the
-// process. picks is as in [config].
+// reads reads the range by itself if the API server filters, and together with the other ranges of
+// the process if it does not. picks is as in [config].
 func (f *Factory) reads(
 	key sharedKey, read reader, example runtime.Object, keep func(obj any) bool, picks func() func(obj any) bool,
 ) source {
 	honoured := func(ctx context.Context) bool { return f.pool.prober.honoured(ctx, key, read) }
 	return func(ctx context.Context, into *sink) {
-		var listing atomic.Bool
-		listed := into.listed
-		into.listed = func() {
-			if listing.Store(false); listed != nil {
-				listed()
-			}
-		}
 		for ctx.Err() == nil {
-			if !honoured(ctx) || f.pool.carries(key, into) {
+			if !honoured(ctx) {
 				into.lost = f.pool.readTogether(ctx, key, read, &portion{into: into})
 				continue
 			}
 			alone, stop := context.WithCancel(ctx)
 			var lost atomic.Bool
-			listing.Store(false)
-			looked := f.pool.whenCarried(alone, key, into, listing.Load, stop)
 			reflected(&rangeListWatch{
 				reader:    read,
 				selector:  f.within.Selector(),
@@ -315,11 +308,9 @@ func (f *Factory) reads(
 				stop:      func() { lost.Store(true); stop() },
 				keep:      keep,
 				picks:     picks,
-				lists:     func() { listing.Store(true) },
 				discarded: &f.pool.discarded,
 			}, example, key.resource.String())(alone, into)
 			stop()
-			looked()
 			into.lost = lost.Load()
 		}
 	}

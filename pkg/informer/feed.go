@@ -13,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-
-	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // gatherPatience is how long a reading waits for more ranges before it lists. Ranges that a member
@@ -44,27 +42,15 @@ type feed struct {
 	// mu makes each event of a reading one step for all of its ranges, and guards changes of the
 	// ranges. It is taken before the mutexes of their informers.
 	mu sync.Mutex
-	// followers are the ranges that follow an informer of slim copies.
-	followers map[*wholeFollower]struct{}
 	// readings are the readings that have ranges, the oldest first. Only the first one takes ranges
 	// over, so no range goes over twice.
 	readings []*reading
 }
 
-// portion is what a range takes of a feed, or what slim copies of everything take; feed.mu guards
-// it.
+// portion is what a range takes of a feed; feed.mu guards it.
 type portion struct {
 	into    *sink
 	reading *reading
-	// slim makes slim copies, in a portion of the whole resource; nil for a range. listed is called
-	// after each list of the resource, and asked before each request for a list, with the version
-	// asked for; nil for nothing.
-	slim   func(obj any) any
-	listed func()
-	asked  func(version string)
-	// whole are the ranges whose objects slim copies are not made of, because they were expected
-	// when this was listed. While a range has a follower, it stays here.
-	whole []shard.Range
 	// since is the version of the portion while its reading has not come that far; empty otherwise.
 	// An informer never goes back in time.
 	since string
@@ -86,7 +72,7 @@ func (p *Pool) readTogether(ctx context.Context, key sharedKey, read reader, min
 	f := p.enter(key, read, mine.into.i.example)
 	defer p.leave(f)
 	mine.since = mine.into.place()
-	mine.into = &sink{i: mine.into.i, stored: true, listed: mine.listed}
+	mine.into = &sink{i: mine.into.i, stored: true}
 	f.join(mine)
 	select {
 	case <-f.filters:
@@ -100,7 +86,7 @@ func (p *Pool) enter(key sharedKey, read reader, example runtime.Object) *feed {
 	defer p.mu.Unlock()
 	f, ok := p.feeds[key]
 	if !ok {
-		f = &feed{pool: p, key: key, read: read, example: example, filters: make(chan struct{}), followers: map[*wholeFollower]struct{}{}}
+		f = &feed{pool: p, key: key, read: read, example: example, filters: make(chan struct{})}
 		p.feeds[key] = f
 	}
 	f.users++
@@ -150,35 +136,16 @@ func (f *feed) join(p *portion) {
 	}
 	newest.portions[p] = struct{}{}
 	p.reading = newest
-	switch {
-	case resumes && p.slim != nil:
-		f.exchangeLocked(p, p) // ranges may have come or left while it was elsewhere
-	case resumes:
-		f.shareAllLocked(p)
-	}
 }
 
 // quit takes a range out, and reports whether its reading was about to list. Nothing is passed to
 // the range after that.
 func (f *feed) quit(p *portion) (lost bool) {
-	if p.slim == nil {
-		defer f.reconsider()
-	} else {
-		// The range may have left to list again, and be back at once: the others need not part for
-		// that.
-		defer time.AfterFunc(gatherPatience, f.reconsider)
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if p.slim != nil {
-		f.endWholeLocked(p)
-	}
 	delete(p.reading.portions, p)
 	if len(p.reading.portions) == 0 {
 		f.endLocked(p.reading)
-	}
-	if p.slim == nil {
-		f.shareAllLocked(p) // as it has left, these are slim copies, or of another range
 	}
 	return p.reading.lost || p.reading.listing
 }
@@ -218,8 +185,6 @@ type reading struct {
 	// began says that it has begun to read. listing says that a list is in progress, which has
 	// nothing for ranges that come later.
 	began, listing bool
-	// whole are the ranges that the latest list keeps whole among slim copies, all of its pages.
-	whole []shard.Range
 	// lost says that it was about to list when the server was found to filter.
 	lost bool
 	// asking says that it is asking in the background whether the server filters.
@@ -278,12 +243,9 @@ func (r *reading) resume() (from string) {
 func (r *reading) listWatch() cache.ListerWatcher {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			take, discarded, err := r.begin(ctx, true, options.Continue == "")
+			take, discarded, err := r.begin(ctx, true)
 			if err != nil {
 				return nil, err
-			}
-			if options.Continue == "" {
-				r.noteAsked(options.ResourceVersion)
 			}
 			list, err := r.feed.read.List(ctx, current(options))
 			if err != nil {
@@ -292,12 +254,9 @@ func (r *reading) listWatch() cache.ListerWatcher {
 			return list, filterList(list, take, discarded)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			take, discarded, err := r.begin(ctx, streams(options), true)
+			take, discarded, err := r.begin(ctx, streams(options))
 			if err != nil {
 				return nil, err
-			}
-			if streams(options) {
-				r.noteAsked(options.ResourceVersion)
 			}
 			w, err := r.feed.read.Watch(ctx, options)
 			if err != nil || !streams(options) {
@@ -308,14 +267,13 @@ func (r *reading) listWatch() cache.ListerWatcher {
 	}
 }
 
-// begin is called before each request; first is false for the further pages of a list. take keeps
-// of a list what is in one of the present ranges, whole, and makes a slim copy of everything else
-// if anybody needs it. discarded counts the rest, see discardedLocked. The error is ctx's; if the
-// server has been found to filter and nobody needs everything, begin returns only with that error.
-func (r *reading) begin(ctx context.Context, list, first bool) (take taking, discarded *atomic.Int64, err error) {
+// begin is called before each request. take keeps of a list what is in one of the present ranges,
+// and discarded counts the rest, see discardedLocked. The error is ctx's; if the server has been
+// found to filter, begin returns only with that error.
+func (r *reading) begin(ctx context.Context, list bool) (take taking, discarded *atomic.Int64, err error) {
 	f := r.feed
 	mode, known := f.pool.prober.mode(ctx, f.key, f.read)
-	if mode == ServerSide && !f.carries() {
+	if mode == ServerSide {
 		r.setLost(list)
 		f.part()
 		<-ctx.Done() // as all ranges leave
@@ -333,61 +291,33 @@ func (r *reading) begin(ctx context.Context, list, first bool) (take taking, dis
 		return nil, nil, nil
 	}
 	r.began, r.listing = true, true
-	if first { // Of what an earlier page has, slim copies have been made.
-		r.whole = f.wantedLocked()
-	}
 	return r.takesLocked(), r.discardedLocked(), nil
 }
 
-// discardedLocked returns the counter of objects and events that nobody keeps; nil if somebody
-// needs everything that the server sends.
+// discardedLocked returns the counter of objects and events that nobody keeps; nil if an informer
+// picks from everything that the server sends.
 func (r *reading) discardedLocked() *atomic.Int64 {
 	for p := range r.portions {
-		if p.slim != nil || p.into.i.picks != nil {
+		if p.into.i.picks != nil {
 			return nil
 		}
 	}
 	return &r.feed.pool.discarded
 }
 
-// noteAsked records that a list is about to be requested, at version or later.
-func (r *reading) noteAsked(version string) {
-	r.feed.mu.Lock()
-	defer r.feed.mu.Unlock()
-	for p := range r.portions {
-		if p.asked != nil {
-			p.asked(version)
-		}
-	}
-}
-
 // takesLocked returns what the current portions take of a list.
 func (r *reading) takesLocked() taking {
-	var slim func(any) any
 	parts := make([]func(obj any) bool, 0, len(r.portions))
 	for p := range r.portions {
-		switch {
-		case p.slim != nil:
-			slim = p.slim
-		case p.into.i.picks != nil:
+		if p.into.i.picks != nil {
 			parts = append(parts, p.into.i.picks())
-		default:
+		} else {
 			parts = append(parts, p.into.keeps)
 		}
 	}
-	whole := r.whole
-	return func(obj any) (any, bool) {
-		if slices.ContainsFunc(parts, func(keeps func(any) bool) bool { return keeps(obj) }) {
-			return obj, true
-		}
-		switch {
-		case slim == nil:
-			return nil, false
-		case inAny(whole, obj):
-			return obj, true
-		}
-		return slim(obj), true
-	}
+	return only(func(obj any) bool {
+		return slices.ContainsFunc(parts, func(keeps func(any) bool) bool { return keeps(obj) })
+	})
 }
 
 func (r *reading) setLost(lost bool) {
@@ -408,7 +338,7 @@ func (r *reading) askAgain() {
 			return
 		}
 		if mode, known := r.feed.pool.prober.mode(r.ctx, r.feed.key, r.feed.read); known {
-			if mode == ServerSide && !r.feed.carries() {
+			if mode == ServerSide {
 				r.feed.part()
 			}
 			return
@@ -444,12 +374,7 @@ func (r *reading) change(obj any, step func(into *sink, obj any) error) error {
 	if err != nil {
 		return err
 	}
-	return r.passLocked(version, func(p *portion) error {
-		if err := step(p.into, r.feed.formLocked(p, obj)); err != nil || p.slim != nil || !p.into.keeps(obj) {
-			return err
-		}
-		return r.feed.shareLocked(obj)
-	})
+	return r.passLocked(version, func(p *portion) error { return step(p.into, obj) })
 }
 
 // Replace implements cache.ReflectorStore.
@@ -467,45 +392,14 @@ func (r *reading) Replace(list []any, version string) error {
 		}
 		kept = append(kept, obj)
 	}
-	err := r.passLocked(version, func(p *portion) error {
-		if p.slim == nil {
-			return p.into.Replace(kept, version)
-		}
-		return r.replaceSlimLocked(p, kept, version)
-	})
-	if err != nil {
+	if err := r.passLocked(version, func(p *portion) error { return p.into.Replace(kept, version) }); err != nil {
 		return err // and it is listed again
-	}
-	for p := range r.portions {
-		if p.slim == nil {
-			r.feed.shareAllLocked(p)
-		}
 	}
 	if r.listing = false; !cache.IsDone(r) {
 		close(r.synced)
 	}
 	r.feed.mergeLocked()
 	return nil
-}
-
-// replaceSlimLocked replaces the content of a portion with slim copies. It is the last one to be
-// given the list, and changes that.
-func (r *reading) replaceSlimLocked(p *portion, list []any, version string) error {
-	f, before := r.feed, p.whole
-	p.whole = intersection(r.whole, f.wantedLocked())
-	for n, obj := range list {
-		list[n] = f.formLocked(p, obj)
-	}
-	for w := range f.followers {
-		if w.follows(p) && !slices.Contains(p.whole, w.within) {
-			f.unfollowLocked(w)
-		}
-	}
-	err := p.into.Replace(list, version)
-	if err != nil {
-		p.whole = intersection(p.whole, before)
-	}
-	return err
 }
 
 // Bookmark implements cache.ReflectorBookmarkStore.
@@ -542,18 +436,15 @@ func (r *reading) transformed(obj any) (any, error) {
 	return obj, nil
 }
 
-// passLocked makes all portions take the step to version unless they have it already. The ranges
-// come first: slim copies are not made of objects that a range stores.
+// passLocked makes all portions take the step to version unless they have it already.
 func (r *reading) passLocked(version string, step func(p *portion) error) error {
 	if r.passed++; version != "" {
 		r.version = version
 	}
 	var errs []error
-	for _, slim := range []bool{false, true} {
-		for p := range r.portions {
-			if (p.slim != nil) == slim && p.takes(version) {
-				errs = append(errs, step(p))
-			}
+	for p := range r.portions {
+		if p.takes(version) {
+			errs = append(errs, step(p))
 		}
 	}
 	r.feed.mergeLocked()

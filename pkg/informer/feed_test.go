@@ -281,7 +281,7 @@ func TestRangeIsNotTakenBack(t *testing.T) {
 	bookmark(first, "30")
 	bookmark(second, "22")
 	check("being behind", false, "18")
-	take, _, err := first.begin(t.Context(), true, true)
+	take, _, err := first.begin(t.Context(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -407,7 +407,7 @@ func TestFeedThatIsOverTakesNoMoreRanges(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		asked := make(chan error)
 		go func() {
-			_, _, err := (&reading{feed: old}).begin(ctx, true, true)
+			_, _, err := (&reading{feed: old}).begin(ctx, true)
 			asked <- err
 		}()
 		<-old.filters

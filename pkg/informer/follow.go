@@ -2,21 +2,24 @@ package informer
 
 import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // follow makes into, a sink of another informer, hold what its filter lets through of what i holds,
-// and passes on every change of i from then on. It returns false if i has not synced, has been
-// deserted, or has seen less than the other informer, which must never go back in time. Nobody else
-// may use into until unfollow, or until i has been deserted.
+// and passes on every change of i from then on. It returns false if into cannot follow yet; see
+// admits. Nobody else may use into until unfollow, or until i has been deserted.
 //
 // Changes are passed on under the mutex of i. So locks are taken from an informer to its followers,
 // which never form a circle, and both are always at the same version.
 func (i *Informer) follow(into *sink) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.isDeserted || !i.HasSynced() || !reached(i.lastRV, into.i.LastSyncResourceVersion()) {
+	mine, ok := i.admitsLocked(into)
+	if !ok {
 		return false
 	}
+	i.adoptLocked(into, mine)
 	if err := into.replace(i.indexer.List(), i.lastRV); err != nil {
 		utilruntime.HandleError(err)
 		return false
@@ -25,11 +28,33 @@ func (i *Informer) follow(into *sink) bool {
 	return true
 }
 
-// unfollow ends what follow began.
+// admits reports whether into could follow now: i has synced, has not been deserted, has seen as
+// much as the other informer, which must never go back in time, and holds what that needs, or could
+// take it over from it.
+func (i *Informer) admits(into *sink) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	_, ok := i.admitsLocked(into)
+	return ok
+}
+
+// admitsLocked also returns what i would take over.
+func (i *Informer) admitsLocked(into *sink) (mine []any, ok bool) {
+	if i.isDeserted || !i.HasSynced() || !reached(i.lastRV, into.i.LastSyncResourceVersion()) {
+		return nil, false
+	}
+	return i.adoptableLocked(into)
+}
+
+// unfollow ends what follow or join began.
 func (i *Informer) unfollow(into *sink) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	delete(i.followers, into)
+	if i.copies != nil && !into.within.IsEverything() {
+		delete(i.copies.joining, into)
+		i.reduceLocked([]shard.Range{into.within})
+	}
 }
 
 // confirm makes the informer behind into sync, if it still follows: what it holds is new enough.

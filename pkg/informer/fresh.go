@@ -125,9 +125,9 @@ func (s *shared) readAnew() {
 	}
 }
 
-// awaitFresh returns nil once the cache, which must have synced, has seen every write before past. If that
-// takes long, it makes the informer list again: its watch may have stalled. It gives up only when
-// ctx or the informer ends.
+// awaitFresh returns nil once the cache, which must have synced, has seen every write before past.
+// If that takes long, it makes the informer list again: its watch may have stalled. It gives up
+// only when ctx or the informer ends.
 func (s *shared) awaitFresh(ctx context.Context, past moment) error {
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 7, Cap: freshPatience}
 	for {
@@ -178,11 +178,12 @@ func abreast(i, lead *Informer) bool {
 	return i == lead || at == to || reached(at, to)
 }
 
-// fresh returns nil once the cache, which must have synced, has seen every write before past. The error says
-// why that could not be found out, or that the cache had not seen it within the time of a check.
+// fresh returns nil once the cache, which must have synced, has seen every write before past. The
+// error says why that could not be found out, or that the cache had not seen it within the time of
+// a check.
 func (s *shared) fresh(ctx context.Context, past moment) error {
 	for {
-		c, err := s.join(past)
+		c, err := s.ask(past)
 		if c == nil {
 			return err
 		}
@@ -197,9 +198,9 @@ func (s *shared) fresh(ctx context.Context, past moment) error {
 	}
 }
 
-// join returns the check in progress, or begins one. It returns none if the answer is known
+// ask returns the check in progress, or begins one. It returns none if the answer is known
 // already.
-func (s *shared) join(past moment) (*check, error) {
+func (s *shared) ask(past moment) (*check, error) {
 	s.known.mu.Lock()
 	defer s.known.mu.Unlock()
 	switch {

@@ -46,6 +46,8 @@ type Informer struct {
 	shed func(obj any) any
 	// strict says that it reduces such an object even while it follows.
 	strict bool
+	// copies is what an informer of slim copies knows of its whole objects; nil for another one.
+	copies *copies
 
 	synced chan struct{}
 
@@ -86,6 +88,7 @@ type config struct {
 	transform cache.TransformFunc
 	shed      func(obj any) any
 	strict    bool
+	copies    *copies
 	// held informers send no events to handlers before resume.
 	held bool
 }
@@ -101,6 +104,7 @@ func newInformer(c config) *Informer {
 		transform: c.transform,
 		shed:      c.shed,
 		strict:    c.strict,
+		copies:    c.copies,
 		indexer: cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc,
 			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
 		detector:  cache.NewCacheMutationDetector(fmt.Sprintf("%T", c.example)),

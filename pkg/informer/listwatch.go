@@ -77,8 +77,6 @@ type rangeListWatch struct {
 	// server's help; ranges read together then.
 	stop func()
 	keep func(obj any) bool
-	// lists is called before each request for a list; nil for nothing.
-	lists func()
 	// picks is for an informer that picks from all objects; see config.
 	picks func() func(obj any) bool
 	// discarded counts objects and events that the client dropped and the server could have left
@@ -97,7 +95,6 @@ func (lw *rangeListWatch) ListWithContext(ctx context.Context, options metav1.Li
 	} else if options.Continue == "" {
 		return nil, lw.giveUp(ctx)
 	}
-	lw.noteList()
 	list, err := lw.reader.List(ctx, current(options))
 	if err != nil {
 		return nil, err
@@ -106,12 +103,6 @@ func (lw *rangeListWatch) ListWithContext(ctx context.Context, options metav1.Li
 		return list, filterList(list, only(lw.picks()), nil)
 	}
 	return list, filterList(list, only(lw.keep), lw.discarded)
-}
-
-func (lw *rangeListWatch) noteList() {
-	if lw.lists != nil {
-		lw.lists()
-	}
 }
 
 // giveUp ends the reading, and returns the error of its context.
@@ -173,9 +164,6 @@ func (lw *rangeListWatch) WatchWithContext(ctx context.Context, options metav1.L
 		options.ShardSelector = lw.selector
 	} else if streams(options) {
 		return nil, lw.giveUp(ctx)
-	}
-	if streams(options) {
-		lw.noteList()
 	}
 	w, err := lw.reader.Watch(ctx, options)
 	switch {

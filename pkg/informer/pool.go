@@ -205,20 +205,23 @@ func (p *Pool) count(gvr schema.GroupVersionResource, change int) {
 func (p *Pool) now() moment { return moment(p.moments.Add(1)) }
 
 // lead returns the informer to follow: the first of keys that is used, runs and has synced, or else
-// that runs; nil for none.
-func (p *Pool) lead(keys []sharedKey) *shared {
+// that runs; nil for none. It leaves out those for which will, unless it is nil, returns false.
+func (p *Pool) lead(keys []sharedKey, will func(*shared) bool) *shared {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	var filling *shared
+	running := make([]*shared, 0, len(keys))
 	for _, key := range keys {
-		s, used := p.shared[key]
-		if !used || !s.running {
-			continue
+		if s, used := p.shared[key]; used && s.running {
+			running = append(running, s)
 		}
-		if s.HasSynced() {
+	}
+	p.mu.Unlock()
+	var filling *shared
+	for _, s := range running {
+		switch {
+		case will != nil && !will(s):
+		case s.HasSynced():
 			return s
-		}
-		if filling == nil {
+		case filling == nil:
 			filling = s
 		}
 	}
@@ -286,11 +289,11 @@ func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object, past 
 	s := &shared{
 		pool: p, key: key, users: 1, readers: 1, ctx: ctx, stop: cancel, ended: make(chan struct{}),
 	}
-	source := reflected(s.everything(read), example, key.resource.String())
+	lw := s.everything(read)
 	if key.slim {
-		source = s.slims(read, example)
+		lw = s.slimming(lw)
 	}
-	source = s.rereading(source)
+	source := s.rereading(reflected(lw, example, key.resource.String()))
 	if keys := key.supersets(); len(keys) > 0 {
 		source = following{pool: p, keys: keys, read: source, past: past, follows: s.known.leader.Store}.source()
 	}
@@ -305,6 +308,7 @@ func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object, past 
 		transform: p.config.Transform,
 		shed:      p.sheds(key),
 		strict:    key.strict,
+		copies:    p.newCopies(key),
 	})
 	p.shared[key] = s
 	return s

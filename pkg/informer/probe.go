@@ -225,13 +225,6 @@ func (p *prober) answerFor(of probed) *answer {
 	return a
 }
 
-// last returns who filters what key reads, by the last answer.
-func (p *prober) last(key sharedKey) Mode {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.modes[key.probed()]
-}
-
 // snapshot returns who filters, for every resource that was asked about. If that depends on how the
 // resource is read, it is the client.
 func (p *prober) snapshot() map[schema.GroupVersionResource]Mode {

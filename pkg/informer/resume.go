@@ -108,6 +108,11 @@ func (s *sink) shed() {
 	}
 	s.i.mu.Lock()
 	defer s.i.mu.Unlock()
+	if s.i.copies != nil {
+		s.i.copies.isListing = false
+		s.i.slimLocked(func(any) bool { return true })
+		return
+	}
 	list := s.i.indexer.List()
 	for n, obj := range list {
 		list[n] = s.i.shed(obj)

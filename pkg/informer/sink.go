@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // sink is where a source puts what it reads: it filters, stores and notifies. It implements
@@ -19,6 +20,9 @@ type sink struct {
 	outside *atomic.Int64
 	// stored says that objects come from another informer's store, already transformed.
 	stored bool
+	// within is the range whose objects must be whole in an informer of slim copies that is
+	// followed; Everything if slim copies will do.
+	within shard.Range
 	// lost says that its source cannot continue and must list. Only the source sets it; a list
 	// clears it, with the informer's mutex held.
 	lost bool
@@ -121,6 +125,9 @@ func (s *sink) replace(list []any, rv string) error {
 }
 
 func (s *sink) replaceLocked(list []any, rv string) error {
+	if s.i.copies != nil {
+		s.i.copies.replaces(list, s.stored, s.i.wantedLocked())
+	}
 	kept := make([]any, 0, len(list))
 	keys := make(map[string]struct{}, len(list))
 	notifications := make([]notification, 0, len(list))
@@ -128,7 +135,7 @@ func (s *sink) replaceLocked(list []any, rv string) error {
 		if !s.keeps(obj) {
 			continue
 		}
-		obj, err := s.transformed(obj)
+		obj, err := s.trimmed(obj)
 		if err != nil {
 			return err
 		}
@@ -172,26 +179,11 @@ func (s *sink) replaceLocked(list []any, rv string) error {
 	return nil
 }
 
-// exchange replaces another copy of the same version by obj, here and in the followers. No handler
-// is notified: nothing has changed.
-func (s *sink) exchange(obj any) error {
+// exchange replaces another copy of the same version by obj; see exchangeLocked.
+func (s *sink) exchange(obj any) {
 	s.i.mu.Lock()
 	defer s.i.mu.Unlock()
-	if s.i.strict {
-		return nil // What it holds is made of either.
-	}
-	stored, exists, err := s.i.indexer.Get(obj)
-	if err != nil || !exists || stored == obj || !sameVersion(stored, obj) {
-		return err
-	}
-	if err := s.i.indexer.Update(obj); err != nil {
-		return err
-	}
-	if s.i.HasSynced() {
-		s.i.indexer.Bookmark(s.i.lastRV) // Update has set it to that of the object
-	}
-	s.i.passOnLocked(func(into *sink) error { return into.exchange(obj) })
-	return nil
+	s.i.exchangeLocked(obj)
 }
 
 // Resync implements cache.ReflectorStore; handlers have timers of their own.
@@ -268,7 +260,16 @@ func (s *sink) keeps(obj any) bool {
 	return false
 }
 
+// transformed returns the object of an event as the informer stores it.
 func (s *sink) transformed(obj any) (any, error) {
+	if s.i.copies != nil && !s.stored {
+		obj = s.i.copies.form(obj)
+	}
+	return s.trimmed(obj)
+}
+
+// trimmed returns it without what the transform removes.
+func (s *sink) trimmed(obj any) (any, error) {
 	if s.stored && s.i.strict {
 		return s.i.shed(obj), nil
 	}

@@ -182,10 +182,9 @@ func (s *slow) asked() (everything, ranged, watches int) {
 	return everything, ranged, watches
 }
 
-// TestRangeListsBeforeItGoesOver checks that a range whose version has expired lists its own part
-// before it joins a process that reads everything. If it continued from its version, everything
-// would be listed again.
-func TestRangeListsBeforeItGoesOver(t *testing.T) {
+// TestExpiredRangeGoesOver checks that a range whose version has expired, and whose list takes
+// long, follows slim copies as soon as these have what it lacks. Nothing is listed for that.
+func TestExpiredRangeGoesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{fakeResource: newFakeResource(t)}
 		inLow, _ := namesInHalves(t)
@@ -208,19 +207,15 @@ func TestRangeListsBeforeItGoesOver(t *testing.T) {
 			time.Sleep(10 * time.Second) // virtual
 			s.Modify(newConfigMap(inLow, "1"))
 		}
-		if got := pool.sharing(); len(got) != 1 || got[0] != 1 {
-			t.Errorf("while it lists there are readings of %v, want one of slim copies alone", got)
+		synctest.Wait()
+		if got := pool.Followed()[configMaps]; got != 1 || len(ranged.GetStore().ListKeys()) != 1 {
+			t.Errorf("%d followers while it waits for its list, want 1, which holds %v", got, ranged.GetStore().ListKeys())
 		}
 		s.wait.Store(nil)
 		close(wait)
-		for range 10 {
-			time.Sleep(10 * time.Second) // virtual
-			s.Modify(newConfigMap(inLow, "1"))
-		}
 		synctest.Wait()
-		everything, own, _ := s.asked()
-		if got := pool.sharing(); everything != 1 || own == 0 || len(got) != 1 || got[0] != 2 || len(ranged.GetStore().ListKeys()) != 1 {
-			t.Errorf("%d lists of everything, %d of the range, readings of %v; want one of everything, and one reading of both", everything, own, got)
+		if everything, own, _ := s.asked(); everything != 1 || own != 1 {
+			t.Errorf("%d lists of everything, %d of the range; want 1, and 1 that it had begun", everything, own)
 		}
 	})
 }
@@ -246,15 +241,15 @@ func TestSlimListsAgain(t *testing.T) {
 			synctest.Wait()
 		}
 		pass()
-		if got := pool.sharing(); len(got) != 1 || got[0] != 2 {
-			t.Fatalf("readings of %v, want one of both", got)
+		if got := pool.Followed()[configMaps]; got != 1 {
+			t.Fatalf("%d followers, want one", got)
 		}
 		s.asked()
 		group.informers[sharedKey{resource: configMaps, slim: true}].SharedIndexInformer.(*view).shared.readAnew()
 		pass()
 		everything, own, watches := s.asked()
-		if got := pool.sharing(); everything != 1 || own+watches != 0 || len(got) != 1 || got[0] != 2 {
-			t.Errorf("%d lists of everything, %d of the range and %d watches of it, readings of %v; want one of everything, and one reading of both",
+		if got := pool.Followed()[configMaps]; everything != 1 || own+watches != 0 || got != 1 {
+			t.Errorf("%d lists of everything, %d of the range and %d watches of it, %d followers; want one list of everything, and a follower",
 				everything, own, watches, got)
 		}
 		group.Shutdown()
@@ -428,8 +423,8 @@ func TestRangeLeavesSlimCopies(t *testing.T) {
 			begin(high, high.reading)
 			check("with a group and ranges", megabytes)
 			checkShared("with ranges", low, high)
-			if got := pool.sharing(); len(got) != 1 || got[0] != 3 {
-				t.Errorf("the server filters: %t: readings of %v, want one of 3", filters, got)
+			if got := pool.Followed()[configMaps]; got != 2 || len(pool.sharing()) != 0 {
+				t.Errorf("the server filters: %t: %d followers and readings of %v, want 2 and none", filters, got, pool.sharing())
 			}
 			end(low)
 			check("when a range has left", megabytes/2)
@@ -507,84 +502,3 @@ type ticking struct {
 
 func (w *ticking) ResultChan() <-chan watch.Event { return w.events }
 func (w *ticking) Stop()                          { w.stop() }
-
-// TestSlimCopiesAreExchanged checks that the informer of slim copies and its followers share a
-// range's objects, whichever received them first, and that they never go back to an older version.
-func TestSlimCopiesAreExchanged(t *testing.T) {
-	f := &feed{pool: newSlimPool(t, &apiServer{}), key: sharedKey{resource: configMaps}, read: quiet{}, filters: make(chan struct{})}
-	begin := func(slim func(any) any) (*reading, *Informer) {
-		ctx, cancel := context.WithCancel(t.Context())
-		r := &reading{feed: f, ctx: ctx, stop: cancel, portions: map[*portion]struct{}{}, synced: make(chan struct{})}
-		f.readings = append(f.readings, r)
-		i := newInformer(config{example: &v1.ConfigMap{}})
-		r.portions[&portion{into: &sink{i: i, stored: true}, reading: r, slim: slim}] = struct{}{}
-		return r, i
-	}
-	slims, slim := begin(slimConfigMap)
-	reads, ranged := begin(nil)
-	follower := newInformer(config{example: &v1.ConfigMap{}})
-	at := func(version string) *v1.ConfigMap {
-		c := configMap("ns", "1")
-		c.ResourceVersion, c.Data = version, map[string]string{"payload": "heavy"}
-		return c
-	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	held := func(i *Informer) *v1.ConfigMap {
-		obj, _, err := i.GetStore().GetByKey("ns/1")
-		must(err)
-		return obj.(*v1.ConfigMap)
-	}
-	check := func(when string, shared bool, version string) {
-		t.Helper()
-		mine, theirs := held(slim), held(ranged)
-		if (mine == theirs) != shared || mine.ResourceVersion != version || held(follower) != mine || shared != (len(mine.Data) > 0) {
-			t.Errorf("%s: holds version %s, shared: %t, whole: %t, the follower the same: %t; want version %s, shared: %t",
-				when, mine.ResourceVersion, mine == theirs, len(mine.Data) > 0, held(follower) == mine, version, shared)
-		}
-		if got, want := slim.GetIndexer().LastStoreSyncResourceVersion(), slim.LastSyncResourceVersion(); got != want {
-			t.Errorf("%s: the store says that it is at %s, and is at %s", when, got, want)
-		}
-	}
-	must(slims.Replace([]any{at("3")}, "5"))
-	if !slim.follow(&sink{i: follower, stored: true}) {
-		t.Fatal("not followed")
-	}
-	slims.listing = true // otherwise the range would join it
-	must(slims.Bookmark("6"))
-	must(reads.Replace([]any{at("3")}, "5"))
-	check("a range has listed", true, "3")
-	must(slims.Update(at("8")))
-	check("the range has not heard of a change", false, "8")
-	must(slims.Bookmark("9"))
-	must(reads.Update(at("8")))
-	check("it has", true, "8")
-	must(reads.Update(at("10")))
-	must(slims.Update(at("10")))
-	check("the range was the first to hear of one", true, "10")
-	var mine, all *portion
-	for p := range reads.portions {
-		mine = p
-	}
-	for p := range slims.portions {
-		all = p
-	}
-	f.quit(mine)
-	check("the range has left", false, "10")
-	mine.since = "10"
-	f.join(mine)
-	check("it has come back, and goes on", true, "10")
-	f.quit(all)
-	if f.quit(mine); held(slim) != held(ranged) {
-		t.Error("what has left is changed by what leaves")
-	}
-	all.since = "10"
-	f.join(all)
-	check("the informer of slim copies has come back, and the range has not", false, "10")
-	f.quit(all)
-	f.running.Wait()
-}

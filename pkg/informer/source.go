@@ -78,6 +78,10 @@ type follower struct {
 	patient time.Time
 	// pause is when it may try to follow again.
 	pause time.Time
+	// joined is the informer that it has joined and may follow next; nil for none. While it reads,
+	// only the holder of looking uses it. That is a channel, because who waits may have to stop.
+	joined  *shared
+	looking chan struct{}
 }
 
 // source returns it as the source of one informer.
@@ -86,8 +90,9 @@ func (f following) source() source {
 		run := &follower{
 			following: f,
 			reads:     &sink{i: into.i, outside: f.outside, listed: into.listed},
-			passed:    &sink{i: into.i, stored: true},
+			passed:    &sink{i: into.i, stored: true, within: f.within},
 			patient:   time.Now().Add(fillPatience),
+			looking:   make(chan struct{}, 1),
 		}
 		if f.lead != nil {
 			f.lead.run(ctx)
@@ -98,13 +103,12 @@ func (f following) source() source {
 
 // run fills the informer until ctx ends.
 func (f *follower) run(ctx context.Context) {
+	defer func() { f.join(nil) }()
 	for ctx.Err() == nil {
-		if f.followWhole(ctx) {
+		if lead := f.awaitLead(ctx); lead != nil && f.attach(ctx, lead) && f.stay(ctx, lead) {
 			continue
 		}
-		if lead := f.awaitLead(ctx); lead != nil && f.attach(ctx, lead) && f.stay(ctx, lead, nil, func() { lead.unfollow(f.passed) }) {
-			continue
-		}
+		f.join(nil)
 		if f.read != nil {
 			f.readAlone(ctx)
 		} else {
@@ -144,30 +148,22 @@ func (f *follower) await(ctx context.Context, lead *shared) bool {
 	return false
 }
 
-// followWhole fills the informer from one of slim copies that holds its range whole, and follows
-// that for as long as it does. It returns false if there is none, or if the informer has been filled
-// already: then it continues from its version.
-func (f *follower) followWhole(ctx context.Context) bool {
-	if f.within.IsEverything() || f.has() {
-		return false
-	}
-	lead, from := f.pool.holderOfWhole(f.keys[len(f.keys)-1], f.within)
-	if lead == nil || !f.await(ctx, lead) {
-		return false
-	}
-	w := &wholeFollower{within: f.within, into: f.passed, lead: lead, left: make(chan struct{})}
-	if !from.follow(w) {
-		return false
-	}
-	f.reads.lost = false
-	return f.stay(ctx, lead, w.left, func() { from.unfollow(w) })
-}
-
+// findLead returns an informer that has, or will have, what this one needs.
 func (f *follower) findLead() *shared {
 	if f.lead != nil {
 		return f.lead
 	}
-	return f.pool.lead(f.keys)
+	return f.pool.lead(f.keys, func(lead *shared) bool { return lead.willHold(f.passed) })
+}
+
+// join joins lead, and leaves the one joined before; nil joins none.
+func (f *follower) join(lead *shared) {
+	if f.joined != nil && f.joined != lead {
+		f.joined.unfollow(f.passed)
+	}
+	if f.joined = lead; lead != nil {
+		lead.join(f.passed)
+	}
 }
 
 // has reports whether the informer has been filled by a source that it may have to wait for again.
@@ -181,6 +177,9 @@ func (f *follower) attach(ctx context.Context, lead *shared) bool {
 		defer cancel()
 	}
 	for backoff := lookAgain(); !lead.follow(f.passed); {
+		if !lead.willHold(f.passed) {
+			return false
+		}
 		select {
 		case <-time.After(backoff.Step()):
 		case <-lead.deserted:
@@ -194,10 +193,14 @@ func (f *follower) attach(ctx context.Context, lead *shared) bool {
 	return true
 }
 
-// stay follows lead until ctx ends, nobody else uses lead any more, or left is closed, and ends with
-// leave. It returns false if lead has not been shown to be current.
-func (f *follower) stay(ctx context.Context, lead *shared, left <-chan struct{}, leave func()) bool {
-	defer leave()
+// stay follows lead until ctx ends or nobody else uses lead any more. It returns false if lead has
+// not been shown to be current.
+func (f *follower) stay(ctx context.Context, lead *shared) bool {
+	if f.joined != lead {
+		f.join(nil)
+	}
+	f.joined = nil
+	defer lead.unfollow(f.passed)
 	f.pool.count(lead.key.resource, 1)
 	defer f.pool.count(lead.key.resource, -1)
 	if f.follows != nil {
@@ -209,7 +212,6 @@ func (f *follower) stay(ctx context.Context, lead *shared, left <-chan struct{},
 	}
 	select {
 	case <-lead.deserted:
-	case <-left:
 	case <-ctx.Done():
 	}
 	return true
@@ -276,6 +278,12 @@ func (f *follower) isOvertaken(ctx context.Context) bool {
 	if !cache.WaitFor(ctx, "", done{f.reads.i}) {
 		return false
 	}
+	select {
+	case f.looking <- struct{}{}:
+		defer func() { <-f.looking }()
+	case <-ctx.Done():
+		return false
+	}
 	timer := time.NewTimer(time.Until(f.pause))
 	defer timer.Stop()
 	for backoff := lookAgain(); ; {
@@ -284,11 +292,11 @@ func (f *follower) isOvertaken(ctx context.Context) bool {
 		case <-ctx.Done():
 			return false
 		}
-		lead := f.pool.lead(f.keys)
-		if lead == nil {
+		lead := f.pool.lead(f.keys, nil)
+		if f.join(lead); lead == nil {
 			return false
 		}
-		if lead.HasSynced() && reached(lead.LastSyncResourceVersion(), f.reads.i.LastSyncResourceVersion()) {
+		if lead.admits(f.passed) {
 			return true
 		}
 		timer.Reset(backoff.Step())

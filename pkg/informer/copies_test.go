@@ -212,3 +212,116 @@ func holding(t *testing.T, i cache.SharedIndexInformer, namespace string) *v1.Co
 	}
 	return found[0]
 }
+
+// TestWhatARangeHoldsIsTakenOver has a range join an informer of slim copies, which another
+// informer follows, and checks when it may follow: never if it has missed something, or would go
+// back in time.
+func TestWhatARangeHoldsIsTakenOver(t *testing.T) {
+	at := func(version string) *v1.ConfigMap {
+		c := withData("ns", version)
+		c.ResourceVersion = version
+		return c
+	}
+	type world struct{ slim, ranged *sink }
+	for name, test := range map[string]struct {
+		before, after func(w world) error // the range joins in between
+		follows       bool
+		version       string // that the range holds in the end
+	}{
+		"nothing has changed": {follows: true, version: "3"},
+		"the range is ahead": {
+			after:   func(w world) error { return w.ranged.Bookmark("9") },
+			version: "3",
+		},
+		"the range has missed a change": {
+			before:  func(w world) error { return w.slim.Update(at("7")) },
+			version: "3",
+		},
+		"the range has heard of it, too": {
+			before:  func(w world) error { return errors.Join(w.slim.Update(at("7")), w.ranged.Update(at("7"))) },
+			follows: true, version: "7",
+		},
+		"it has changed since the range joined": {
+			after:   func(w world) error { return w.slim.Update(at("8")) },
+			follows: true, version: "8",
+		},
+		"it has been listed since the range joined": {
+			after: func(w world) error {
+				take := w.slim.i.beginList(true)
+				obj, _ := take(at("8"))
+				return w.slim.Replace([]any{obj}, "8")
+			},
+			follows: true, version: "8",
+		},
+		"the range came during a list": {
+			before:  func(w world) error { w.slim.i.beginList(true); return nil },
+			version: "3",
+		},
+		"it has gone since the range joined": {
+			after:   func(w world) error { return w.slim.Delete(at("8")) },
+			follows: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			none := func() []shard.Range { return nil }
+			slim := newInformer(config{example: &v1.ConfigMap{}, copies: &copies{slim: slimConfigMap, expected: none, joining: map[*sink]string{}}})
+			ranged, other := newInformer(config{example: &v1.ConfigMap{}}), newInformer(config{example: &v1.ConfigMap{}})
+			w := world{&sink{i: slim}, &sink{i: ranged}}
+			take := slim.beginList(true)
+			listed, _ := take(at("3"))
+			steps := []func(w world) error{
+				func(w world) error {
+					return errors.Join(w.slim.Replace([]any{listed}, "6"), w.ranged.Replace([]any{at("3")}, "5"))
+				},
+				test.before, test.after,
+			}
+			into := &sink{i: ranged, stored: true, within: shard.Range{Start: 1}}
+			for n, step := range steps {
+				if step != nil {
+					if err := step(w); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if n == 0 && !slim.follow(&sink{i: other, stored: true}) {
+					t.Fatal("slim copies cannot be followed")
+				}
+				if n == 1 {
+					slim.join(into)
+				}
+			}
+			if could, did := slim.admits(into), slim.follow(into); could != test.follows || did != test.follows {
+				t.Fatalf("follows: %t, said so before: %t; want %t", did, could, test.follows)
+			}
+			held := func(i *Informer) *v1.ConfigMap {
+				obj, _, err := i.GetStore().GetByKey("ns/one")
+				if err != nil {
+					t.Fatal(err)
+				}
+				c, _ := obj.(*v1.ConfigMap)
+				return c
+			}
+			mine := held(ranged)
+			if got := resourceVersionOf(mine); got != test.version || mine != nil && len(mine.Data) == 0 {
+				t.Errorf("the range holds version %q, whole: %t; want %q", got, mine != nil && len(mine.Data) > 0, test.version)
+			}
+			if shared := held(slim) == mine && held(other) == mine; shared != test.follows {
+				t.Errorf("all hold the same object: %t", shared)
+			}
+			if got, want := slim.GetIndexer().LastStoreSyncResourceVersion(), slim.LastSyncResourceVersion(); got != want {
+				t.Errorf("the store says that it is at %s, and is at %s", got, want)
+			}
+			slim.unfollow(into)
+			if c := held(slim); c != nil && len(c.Data) > 0 {
+				t.Error("it stays whole when the range has left")
+			}
+		})
+	}
+}
+
+// resourceVersionOf returns the version of an object; empty for none.
+func resourceVersionOf(c *v1.ConfigMap) string {
+	if c == nil {
+		return ""
+	}
+	return c.ResourceVersion
+}

@@ -1,0 +1,291 @@
+package informer
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// Expect says which ranges the process holds or is about to hold. When an informer of slim copies
+// lists a resource, it keeps the objects of these ranges whole. A range's informer of whole objects
+// that begins after the informer of slim copies then follows it, and the process does not read
+// those objects twice. If it begins before that list has ended, it waits for it, for a minute at
+// most. What is expected only after that list is read by the range itself. Objects of a range that
+// is no longer expected, and that nobody holds, become slim copies. Ranges are compared as they
+// are: a part of an expected range is not expected.
+//
+// It may be called concurrently with everything else. It does not wait for the API server; slim
+// copies of what is no longer expected are made before it returns.
+func (p *Pool) Expect(ranges []shard.Range) {
+	ranges = slices.Clone(ranges)
+	p.expected.Store(&ranges)
+	p.mu.Lock()
+	all := slices.Collect(maps.Values(p.shared))
+	p.mu.Unlock()
+	for _, s := range all {
+		if s.copies != nil {
+			s.reduce()
+		}
+	}
+}
+
+// copies says what an informer of slim copies holds whole: the objects of ranges that follow it,
+// that are about to, or that are expected. So the process holds each object once. The informer's
+// mutex guards it.
+//
+// A range comes to follow in one of two ways. If it was wanted when the informer listed, all of its
+// objects are whole. Otherwise the range reads by itself at first, and joins: from then on, the
+// informer stores changes in the range whole. When each of the range's objects is at the version
+// that the range holds, or has changed since it joined, the informer takes over what the range
+// holds, and the range follows.
+type copies struct {
+	slim     func(obj any) any
+	expected func() []shard.Range
+	// whole are the ranges all of whose objects are whole. They are among those that are wanted.
+	whole []shard.Range
+	// joining has the informer's version when a follower-to-be joined. Objects of its range that
+	// are newer are whole.
+	joining map[*sink]string
+	// isListing says that a list is in progress, and listing are the ranges that it keeps whole.
+	isListing bool
+	listing   []shard.Range
+}
+
+// newCopies returns what an informer of key has; nil if it is not of slim copies.
+func (p *Pool) newCopies(key sharedKey) *copies {
+	if !key.slim {
+		return nil
+	}
+	namespaced := p.kinds.byResource[key.resource].Namespaced
+	return &copies{slim: p.config.Slim[key.resource], joining: map[*sink]string{}, expected: func() []shard.Range {
+		if expected := p.expected.Load(); expected != nil && namespaced {
+			return *expected
+		}
+		return nil
+	}}
+}
+
+// keeps reports whether the informer stores an object whole.
+func (c *copies) keeps(obj any) bool {
+	if len(c.whole)+len(c.joining) == 0 {
+		return false
+	}
+	namespace := namespaceOf(obj)
+	if containsNamespace(c.whole, namespace) {
+		return true
+	}
+	for into := range c.joining {
+		if into.within.ContainsNamespace(namespace) {
+			return true
+		}
+	}
+	return false
+}
+
+// form returns an object that was read as the informer stores it.
+func (c *copies) form(obj any) any {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		tombstone.Obj = c.form(tombstone.Obj)
+		return tombstone
+	}
+	if c.keeps(obj) {
+		return obj
+	}
+	return c.slim(obj)
+}
+
+// replaces ends a list, which is about to be stored: of what is not wanted whole any more, it makes
+// slim copies. What comes from another informer is whole.
+func (c *copies) replaces(list []any, stored bool, wanted []shard.Range) {
+	before := c.listing
+	c.isListing, c.listing = false, nil
+	if stored {
+		c.whole = wanted
+		return
+	}
+	c.whole = intersection(before, wanted)
+	if len(c.whole) == len(before) {
+		return
+	}
+	for n, obj := range list {
+		if inAny(before, obj) {
+			list[n] = c.form(obj)
+		}
+	}
+}
+
+// beginList is called before each request for a list, or for a page of one; first is false for the
+// further pages. It returns what becomes of the objects as they arrive.
+func (i *Informer) beginList(first bool) taking {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if first { // Of what an earlier page has, slim copies have been made.
+		i.copies.isListing, i.copies.listing = true, i.wantedLocked()
+	}
+	slim, whole := i.copies.slim, i.copies.listing
+	return func(obj any) (any, bool) {
+		if inAny(whole, obj) {
+			return obj, true
+		}
+		return slim(obj), true
+	}
+}
+
+// wantedLocked returns the ranges whose objects are worth keeping whole.
+func (i *Informer) wantedLocked() []shard.Range {
+	wanted := slices.Clone(i.copies.expected())
+	for into := range i.followers {
+		wanted = append(wanted, into.within)
+	}
+	for into := range i.copies.joining {
+		wanted = append(wanted, into.within)
+	}
+	return slices.DeleteFunc(wanted, shard.Range.IsEverything)
+}
+
+// willHold reports whether the informer has all of what a follower needs, or will have it when it
+// has listed, or when the follower that has joined is as far as the informer.
+func (i *Informer) willHold(into *sink) bool {
+	if i.copies == nil || into.within.IsEverything() {
+		return true
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	_, joined := i.copies.joining[into]
+	switch {
+	case joined || slices.Contains(i.copies.whole, into.within):
+		return true
+	case i.HasSynced():
+		return false
+	case i.copies.isListing:
+		return slices.Contains(i.copies.listing, into.within)
+	default: // follow checks again after the list, which may keep other ranges whole
+		return slices.Contains(i.wantedLocked(), into.within)
+	}
+}
+
+// join makes the informer store changes in the range of into whole from now on, until unfollow. It
+// does nothing while the informer is being listed.
+func (i *Informer) join(into *sink) {
+	if i.copies == nil || into.within.IsEverything() {
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if _, joined := i.copies.joining[into]; !joined && !i.copies.isListing && i.HasSynced() && !i.isDeserted {
+		i.copies.joining[into] = i.lastRV
+	}
+}
+
+// adoptableLocked returns what the informer would take over from into to hold all of its range
+// whole. It returns false if that is not enough: into has missed something.
+func (i *Informer) adoptableLocked(into *sink) (mine []any, ok bool) {
+	if i.copies == nil || into.within.IsEverything() || slices.Contains(i.copies.whole, into.within) {
+		return nil, true
+	}
+	since, joined := i.copies.joining[into]
+	if !joined {
+		return nil, false
+	}
+	for _, obj := range i.indexer.List() {
+		if !into.within.ContainsNamespace(namespaceOf(obj)) {
+			continue
+		}
+		switch held, exists, err := into.i.indexer.Get(obj); {
+		case err != nil:
+			return nil, false
+		case exists && sameVersion(held, obj):
+			mine = append(mine, held)
+		case reached(since, resourceVersion(obj)): // a slim copy
+			return nil, false
+		}
+	}
+	return mine, true
+}
+
+// adoptLocked makes the informer hold all of into's range whole, with what adoptableLocked has
+// returned.
+func (i *Informer) adoptLocked(into *sink, mine []any) {
+	for _, obj := range mine {
+		i.exchangeLocked(obj)
+	}
+	if i.copies == nil || into.within.IsEverything() {
+		return
+	}
+	delete(i.copies.joining, into)
+	if !slices.Contains(i.copies.whole, into.within) {
+		i.copies.whole = append(slices.Clone(i.copies.whole), into.within)
+	}
+}
+
+// reduce makes slim copies of the objects of ranges that are not wanted whole any more.
+func (i *Informer) reduce() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.reduceLocked(i.copies.whole)
+}
+
+// reduceLocked does so for some ranges that may hold whole objects.
+func (i *Informer) reduceLocked(ranges []shard.Range) {
+	wanted := i.wantedLocked()
+	i.copies.whole = intersection(i.copies.whole, wanted)
+	left := slices.DeleteFunc(slices.Clone(ranges), func(r shard.Range) bool { return slices.Contains(wanted, r) })
+	if len(left) > 0 && !i.isDeserted {
+		i.slimLocked(func(obj any) bool { return inAny(left, obj) })
+	}
+}
+
+// slimLocked makes slim copies of those objects that need not be whole.
+func (i *Informer) slimLocked(of func(obj any) bool) {
+	for _, obj := range i.indexer.List() {
+		if of(obj) && !i.copies.keeps(obj) {
+			i.exchangeLocked(i.copies.slim(obj))
+		}
+	}
+}
+
+// exchangeLocked replaces another copy of the same version by obj, here and in the followers. No
+// handler is notified: nothing has changed.
+func (i *Informer) exchangeLocked(obj any) {
+	if i.strict {
+		return // What it holds is made of either.
+	}
+	stored, exists, err := i.indexer.Get(obj)
+	if err == nil && exists && stored != obj && sameVersion(stored, obj) {
+		if err = i.indexer.Update(obj); err == nil && i.HasSynced() {
+			i.indexer.Bookmark(i.lastRV) // Update has set it to that of the object
+		}
+		i.passOnLocked(func(into *sink) error { into.exchange(obj); return nil })
+	}
+	if err != nil {
+		utilruntime.HandleError(err)
+	}
+}
+
+// inAny reports whether an object is in one of the ranges.
+func inAny(ranges []shard.Range, obj any) bool {
+	return len(ranges) > 0 && containsNamespace(ranges, namespaceOf(obj))
+}
+
+func containsNamespace(ranges []shard.Range, namespace string) bool {
+	return slices.ContainsFunc(ranges, func(r shard.Range) bool { return r.ContainsNamespace(namespace) })
+}
+
+func intersection(a, b []shard.Range) []shard.Range {
+	return slices.DeleteFunc(slices.Clone(a), func(r shard.Range) bool { return !slices.Contains(b, r) })
+}
+
+func namespaceOf(obj any) string {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = tombstone.Obj
+	}
+	if accessor, err := meta.Accessor(obj); err == nil {
+		return accessor.GetNamespace()
+	}
+	return ""
+}
