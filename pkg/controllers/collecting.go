@@ -13,6 +13,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/garbage"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/owners"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -55,18 +56,19 @@ func limitedName(controller string, collect garbage.Part) string {
 	return controller
 }
 
-// informersOf returns a function that makes the informers of the instance's garbage collector.
+// informersOf returns a function that makes the informers of the instance's garbage collector, which
+// the instance closes.
 func (p *Process) informersOf(i *Instance, spec Spec) func(settle func(context.Context) error) informerfactory.InformerFactory {
 	all := i.informers.ObjectOrMetadata()
 	if spec.Collect == garbage.OfCluster {
 		all = all.Picking(garbage.Pick(p.scopes))
 	}
 	return func(settle func(context.Context) error) informerfactory.InformerFactory {
-		told := all.OwnersFirst(settle)
+		i.owners = owners.First(all, settle)
 		if spec.Collect == 0 {
-			return told
+			return i.owners
 		}
-		return garbage.Informers(spec.Collect, p.scopes, told)
+		return garbage.Informers(spec.Collect, p.scopes, i.owners)
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/garbage"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/owners"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/informer"
@@ -74,9 +75,11 @@ type Instance struct {
 	id      shard.ID
 	collect garbage.Part
 	// collects says that a garbage collector is among the controllers.
-	collects    bool
-	context     app.ControllerContext
-	informers   *informer.Factory
+	collects  bool
+	context   app.ControllerContext
+	informers *informer.Factory
+	// owners are the informers of the garbage collector; nil without one.
+	owners      *owners.Informers
 	mu          sync.Mutex // guards controllers, to which Run may add
 	controllers []app.Controller
 	queues      *queues.Group
@@ -453,6 +456,9 @@ func (i *Instance) Close() {
 
 func (i *Instance) cleanup() {
 	i.cancel()
+	if i.owners != nil {
+		i.owners.Close()
+	}
 	i.informers.Shutdown()
 	i.queues.Close()
 	i.endpoints.RemoveChecks(i.id.String())

@@ -7,11 +7,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 
+	"github.com/flotilla-kube/flotilla/pkg/controllers/owners"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
 	"github.com/flotilla-kube/flotilla/pkg/informer"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -22,6 +26,24 @@ type lingering struct{ until <-chan struct{} }
 
 func (lingering) Name() string          { return "lingering-controller" }
 func (c lingering) Run(context.Context) { <-c.until }
+
+// newInstance returns an instance of no controllers, which reads nothing.
+func newInstance(t *testing.T) *Instance {
+	t.Helper()
+	nowhere := &rest.Config{Host: "http://nowhere.test"}
+	pool, err := informer.NewPool(informer.PoolConfig{
+		Client: kubernetes.NewForConfigOrDie(nowhere), Metadata: metadata.NewForConfigOrDie(nowhere),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Instance{
+		start:     func(context.Context) {},
+		informers: pool.NewFactory(shard.Everything(), nil),
+		started:   make(chan struct{}), endpoints: NewEndpoints(), ctx: t.Context(), cancel: func() {},
+		queues: queues.NewGroup("", ""), running: func() {}, count: func() func() { return func() {} }, late: func() error { return nil },
+	}
+}
 
 // TestShutdownTimeout has a controller that keeps running in a process, which then ends, and in a
 // shard, whose Run may not return until the controller has.
@@ -36,21 +58,9 @@ func TestShutdownTimeout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				nowhere := &rest.Config{Host: "http://nowhere.test"}
-				pool, err := informer.NewPool(informer.PoolConfig{
-					Client: kubernetes.NewForConfigOrDie(nowhere), Metadata: metadata.NewForConfigOrDie(nowhere),
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
 				until := make(chan struct{})
-				i := &Instance{
-					start:     func(context.Context) {},
-					informers: pool.NewFactory(shard.Everything(), nil),
-					started:   make(chan struct{}), endpoints: NewEndpoints(), cancel: func() {},
-					queues: queues.NewGroup("", ""), running: func() {}, count: func() func() { return func() {} }, late: func() error { return nil },
-					controllers: []app.Controller{lingering{until}}, shutdown: tc.timeout,
-				}
+				i := newInstance(t)
+				i.controllers, i.shutdown = []app.Controller{lingering{until}}, tc.timeout
 				ctx, stop := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
 				go func() { ended <- i.Run(ctx) }()
@@ -65,4 +75,26 @@ func TestShutdownTimeout(t *testing.T) {
 			})
 		})
 	}
+}
+
+// unread are informers that are never started.
+type unread struct {
+	informers.SharedInformerFactory
+}
+
+func (unread) Start(<-chan struct{}) {}
+
+// TestOwnersEndWithTheInstance has informers of a garbage collector that wait for a kind. The
+// bubble fails if a goroutine is left.
+func TestOwnersEndWithTheInstance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := newInstance(t)
+		i.owners = owners.First(unread{informers.NewSharedInformerFactory(fake.NewClientset(), 0)}, nil)
+		if _, err := i.owners.ForResource(corev1.SchemeGroupVersion.WithResource("pods")); err != nil {
+			t.Fatal(err)
+		}
+		i.owners.Start(nil)
+		synctest.Wait()
+		i.Close()
+	})
 }

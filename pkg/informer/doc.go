@@ -96,8 +96,7 @@
 //
 // # Non-guarantees
 //
-//   - There is no order between kinds, between shards, or between handlers, except for what
-//     [OwnersFirst] delivers at the start.
+//   - There is no order between kinds, between shards, or between handlers.
 //   - If the server does not filter, a range that comes while the process lists a kind waits for
 //     that list before it lists itself. An expected range waits for the first list of slim copies,
 //     for a minute at most, even if the server filters.

@@ -59,6 +59,11 @@ var rules = []rule{
 		reason: "the filtered informers are a library for any controller on client-go, not only for upstream's",
 	},
 	{
+		in:     []string{"pkg/controllers/owners"},
+		only:   []string{"k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/controller-manager", "k8s.io/klog/v2"},
+		reason: "which objects there are, and whose graph they are for, it need not know: it puts any informers into an order",
+	},
+	{
 		in: []string{"pkg/election"},
 		only: []string{
 			"internal/apiresponse", "internal/faults", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/klog/v2", "k8s.io/utils", "golang.org/x/sys",
@@ -301,6 +306,9 @@ func TestImportRulesComplain(t *testing.T) {
 		{"pkg/shard/ring_test.go", "k8s.io/apiserver/pkg/sharding", ""},
 		{"pkg/informer/view.go", "k8s.io/component-base/metrics", "any controller on client-go"},
 		{"pkg/informer/view.go", "k8s.io/client-go/tools/cache", ""},
+		{"pkg/controllers/owners/turn.go", module + "pkg/controllers", "any informers"},
+		{"pkg/controllers/owners/turn.go", module + "pkg/informer", "any informers"},
+		{"pkg/controllers/owners/informers.go", "k8s.io/controller-manager/pkg/informerfactory", ""},
 		{"pkg/election/claim.go", module + "pkg/shard", "neither shards nor controllers"},
 		{"pkg/election/claim.go", "golang.org/x/sys/unix", ""},
 		{"pkg/election/claim_test.go", module + "pkg/election/leasetest", ""},

@@ -54,7 +54,7 @@
 //   - It begins when its caches have synced. An informer of a shard has synced when its cache is
 //     filled with the present state and the handlers that were added before the start have handled
 //     all existing objects. Nobody waits for work that these handlers have queued, except for the
-//     garbage collector's graph (OwnersFirst of pkg/informer). That is enough for most: a key in a
+//     garbage collector's graph (pkg/controllers/owners). That is enough for most: a key in a
 //     queue says only what to look at, and the decision uses the listers. Controllers that keep
 //     more in memory have a Picture, which says why something missing does no harm, or what is done
 //     about it. It does not cover a controller's own writes that it waits to see again

@@ -29,7 +29,7 @@ func pictures() map[string]Picture {
 				"collected though they were to be orphaned. With stock the queue is short by " +
 				"then, because lists take their time; with warm caches it is full. So a monitor " +
 				"counts as synced only once the graph has what its handlers were told, and " +
-				"owners that are let go come last (package informer: OwnersFirst).",
+				"owners that are let go come last (package owners).",
 		},
 		names.TaintEvictionController: {
 			Keeps: "The taints of each Node in taintedNodes (tainteviction/taint_eviction.go:98) " +

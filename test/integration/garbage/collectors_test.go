@@ -27,6 +27,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/garbage"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/owners"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
 	"github.com/flotilla-kube/flotilla/pkg/informer"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -242,9 +243,9 @@ func (p *process) start(part garbage.Part, within shard.Range, wrap func(metadat
 	group := queues.NewGroup("", "")
 	started := make(chan struct{})
 	close(started)
+	told := owners.First(all, func(ctx context.Context) error { return group.Settle(ctx, "garbage_collector_graph_changes") })
 	var graph *garbagecollector.GraphBuilder
 	group.Do(func() {
-		told := all.OwnersFirst(func(ctx context.Context) error { return group.Settle(ctx, "garbage_collector_graph_changes") })
 		graph = garbagecollector.NewDependencyGraphBuilder(ctx, objects, p.mapper, garbagecollector.DefaultIgnoredResources(),
 			garbage.Informers(part, p.scopes, told), started)
 	})
@@ -259,6 +260,7 @@ func (p *process) start(part garbage.Part, within shard.Range, wrap func(metadat
 	go func() {
 		defer close(c.ended)
 		gc.Run(ctx)
+		told.Close()
 		factory.Shutdown()
 		group.Close()
 	}()

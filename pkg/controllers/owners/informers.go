@@ -1,4 +1,4 @@
-package informer
+package owners
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/controller-manager/pkg/informerfactory"
 	"k8s.io/klog/v2"
 )
 
@@ -27,49 +28,37 @@ const (
 	settlePatience = time.Minute
 )
 
-// OwnersFirst is an ObjectOrMetadata for the garbage collector. At the start its handlers receive
-// what there is kind by kind, owners before what they own. It makes sure that nothing is decided by
-// a graph that lacks dependents.
-//
-// The garbage collector asks the API server for each owner that it first learns of from a
-// dependent, and for that owner's own owners, under its client's limit (graph_builder.go:
-// addDependentToOwners); collection waits behind that. In stock, where all kinds are listed at the
-// same time, the long list of pods comes last. Here pods are often cached already, while
-// ReplicaSets are only then listed by their metadata: the collector would ask for each of them.
-//
-// The handlers of informers that are asked for before a Start belong together. They receive objects
-// once all of these informers have synced, or after 10 s from those that have; the rest follow as
-// they sync. Who owns whom is read from the objects, once. Where kinds own each other in a circle,
-// one of them comes first anyway. Later events have no order.
-//
-// The garbage collector's handlers only put events into a queue, from which one worker builds the
-// graph. So a controller has synced only when the worker has processed what its handlers received;
-// then garbage is collected. Deletions that depend on dependents are withheld from the handlers
-// longer where a kind cannot be read, for 30 s at most, and whenever kinds are added later. See
-// withheld.
-type OwnersFirst struct {
-	ObjectOrMetadata
-
+// Informers are informers for the garbage collector. Make them with [First], and end them with
+// Close. All methods may be called concurrently.
+type Informers struct {
+	all      informerfactory.InformerFactory
 	settle   func(context.Context) error
 	withheld withheld
+
+	ctx     context.Context // Ends with Close.
+	end     context.CancelFunc
+	running sync.WaitGroup
 
 	mu sync.Mutex
 	// asked are the turns that have no goroutine yet to give them.
 	asked []*turn
 }
 
-// OwnersFirst returns o for the garbage collector. settle returns once the graph contains
-// everything that the handlers had received when it was called, or returns the cause of its
-// context's end.
-func (o ObjectOrMetadata) OwnersFirst(settle func(context.Context) error) *OwnersFirst {
-	return &OwnersFirst{ObjectOrMetadata: o, settle: settle}
+var _ informerfactory.InformerFactory = &Informers{}
+
+// First returns all for the garbage collector, owners first. Handlers must not block. settle
+// returns once the graph contains everything that they had received when it was called, or returns
+// the cause of its context's end.
+func First(all informerfactory.InformerFactory, settle func(context.Context) error) *Informers {
+	ctx, end := context.WithCancel(context.Background())
+	return &Informers{all: all, settle: settle, ctx: ctx, end: end}
 }
 
-// ForResource returns an informer for any resource, as ObjectOrMetadata does. Its handlers receive
-// nothing before the next Start. Its controller has synced once they have received what there is,
-// and the graph contains it.
-func (o *OwnersFirst) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
-	i, err := o.ObjectOrMetadata.ForResource(gvr)
+// ForResource returns an informer for any resource, as all does. Its handlers receive nothing before
+// the next Start. Its controller has synced once they have received what there is, and the graph
+// contains it.
+func (o *Informers) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
+	i, err := o.all.ForResource(gvr)
 	if err != nil {
 		return nil, err
 	}
@@ -77,40 +66,51 @@ func (o *OwnersFirst) ForResource(gvr schema.GroupVersionResource) (informers.Ge
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.asked = append(o.asked, t)
-	return &generic{informer: t, lister: func(cache.Indexer) cache.GenericLister { return i.Lister() }}, nil
+	return generic{t, i}, nil
 }
 
-// Start starts the factory's informers that do not run yet, and begins to send events to the
-// handlers that were added since the last Start.
-func (o *OwnersFirst) Start(stopCh <-chan struct{}) {
-	o.ObjectOrMetadata.Start(stopCh)
+// generic is a turn with the lister of its informer.
+type generic struct {
+	turn *turn
+	informers.GenericInformer
+}
+
+// Informer implements informers.GenericInformer.
+func (g generic) Informer() cache.SharedIndexInformer { return g.turn }
+
+// Start starts the informers that do not run yet, and begins to send events to the handlers that
+// were added since the last Start. Handlers that have not had their turn when stopCh is closed, or
+// at Close, receive nothing.
+func (o *Informers) Start(stopCh <-chan struct{}) {
+	o.all.Start(stopCh)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	asked := o.asked
-	if len(asked) == 0 {
+	if len(asked) == 0 || o.ctx.Err() != nil {
 		return
 	}
+	o.asked = nil
 	release := o.withheld.hold()
-	if o.factory.alongside(stopCh, func(ctx context.Context) { o.tell(ctx, asked, release) }) {
-		o.asked = nil
-	}
+	o.running.Go(func() {
+		ctx, cancel := context.WithCancel(wait.ContextForChannel(stopCh))
+		defer cancel()
+		defer context.AfterFunc(o.ctx, cancel)()
+		o.tell(ctx, asked, release)
+	})
 }
 
-// alongside calls run, which ends with stopCh or the factory. It returns false when the factory has
-// ended.
-func (f *Factory) alongside(stopCh <-chan struct{}, run func(ctx context.Context)) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.shutdown {
-		return false
-	}
-	f.goLocked(wait.ContextForChannel(stopCh), run)
-	return true
+// Close ends what Start has begun, and returns when it has ended. It does not end the informers;
+// call it before they end. It may be called more than once.
+func (o *Informers) Close() {
+	o.mu.Lock()
+	o.end() // under the lock: Start adds nothing any more
+	o.mu.Unlock()
+	o.running.Wait()
 }
 
 // tell gives handlers their turns. release ends the withholding for them; it is not called if ctx
 // ends first.
-func (o *OwnersFirst) tell(ctx context.Context, turns []*turn, release func()) {
+func (o *Informers) tell(ctx context.Context, turns []*turn, release func()) {
 	patience, cancel := context.WithTimeout(ctx, dependentsPatience)
 	defer cancel()
 	if !awaitOwners(ctx, turns) {
@@ -144,7 +144,7 @@ func (o *OwnersFirst) tell(ctx context.Context, turns []*turn, release func()) {
 
 // tellLate gives handlers their turns as their informers sync. It calls release when all handlers
 // have received what there is, or when patience ends.
-func (o *OwnersFirst) tellLate(ctx, patience context.Context, late []*turn, release func()) {
+func (o *Informers) tellLate(ctx, patience context.Context, late []*turn, release func()) {
 	var telling sync.WaitGroup
 	told := make([]cache.DoneChecker, 0, len(late))
 	for _, t := range late {
@@ -162,7 +162,7 @@ func (o *OwnersFirst) tellLate(ctx, patience context.Context, late []*turn, rele
 }
 
 // tellOne gives the handlers of an informer their turn once it has synced.
-func (o *OwnersFirst) tellOne(ctx context.Context, t *turn) {
+func (o *Informers) tellOne(ctx context.Context, t *turn) {
 	if !cache.WaitFor(ctx, "", t.SharedIndexInformer.HasSyncedChecker()) {
 		return
 	}
@@ -176,7 +176,7 @@ func (o *OwnersFirst) tellOne(ctx context.Context, t *turn) {
 
 // settled returns true once the graph contains everything that the handlers have received; false
 // when ctx ended first.
-func (o *OwnersFirst) settled(ctx context.Context) bool {
+func (o *Informers) settled(ctx context.Context) bool {
 	for began := time.Now(); ; {
 		patience, cancel := context.WithTimeout(ctx, settlePatience)
 		err := o.settle(patience)

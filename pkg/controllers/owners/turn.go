@@ -1,4 +1,4 @@
-package informer
+package owners
 
 import (
 	"context"
@@ -44,7 +44,7 @@ func (t *turn) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, res
 
 // AddEventHandlerWithOptions implements cache.SharedInformer. The registration of a handler that
 // waits for its turn reports whether it has synced, but cannot be removed; it goes with the
-// factory.
+// informer.
 func (t *turn) AddEventHandlerWithOptions(h cache.ResourceEventHandler, o cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,7 +53,7 @@ func (t *turn) AddEventHandlerWithOptions(h cache.ResourceEventHandler, o cache.
 		return t.SharedIndexInformer.AddEventHandlerWithOptions(h, o)
 	}
 	t.waiting = append(t.waiting, waiting{h, o})
-	return state{t}, nil
+	return t, nil
 }
 
 // tell adds the handlers and returns true when they have received what there is; false when ctx
@@ -100,7 +100,22 @@ func (t *turn) HasSynced() bool { return cache.IsDone(t.HasSyncedChecker()) }
 func (t *turn) HasSyncedChecker() cache.DoneChecker { return toldOf{t} }
 
 // GetController implements cache.SharedInformer.
-func (t *turn) GetController() cache.Controller { return state{t} }
+func (t *turn) GetController() cache.Controller {
+	return controller{t.SharedIndexInformer.GetController(), t}
+}
+
+// controller is an informer's controller that has synced when the handlers have received what there
+// is, too.
+type controller struct {
+	cache.Controller
+	t *turn
+}
+
+// HasSynced implements cache.Controller.
+func (c controller) HasSynced() bool { return c.t.HasSynced() }
+
+// HasSyncedChecker implements cache.Controller.
+func (c controller) HasSyncedChecker() cache.DoneChecker { return c.t.HasSyncedChecker() }
 
 // toldOf is a turn as a cache.DoneChecker.
 type toldOf struct{ t *turn }
