@@ -56,8 +56,8 @@ func limitedName(controller string, collect garbage.Part) string {
 	return controller
 }
 
-// informersOf returns a function that makes the informers of the instance's garbage collector, which
-// the instance closes.
+// informersOf returns a function that makes the informers of the instance's garbage collector,
+// which the instance closes.
 func (p *Process) informersOf(i *Instance, spec Spec) func(settle func(context.Context) error) informerfactory.InformerFactory {
 	all := i.informers.ObjectOrMetadata()
 	if spec.Collect == garbage.OfCluster {

@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/present"
 )
 
 // Mark is a point that a cache must have passed: the last write to a resource.
@@ -53,7 +54,7 @@ func (f *Factory) See(ctx context.Context, resource schema.GroupResource, versio
 		if e.resource.GroupResource() != resource || e.narrow != "" {
 			continue
 		}
-		if err := e.cache().await(ctx, func() bool { return reached(e.LastSyncResourceVersion(), version) }); err != nil {
+		if err := e.cache().await(ctx, func() bool { return present.Reached(e.LastSyncResourceVersion(), version) }); err != nil {
 			if errors.Is(err, context.DeadlineExceeded) {
 				f.pool.unseen.Add(1)
 			}
@@ -67,16 +68,7 @@ func passed(e *entry, mark Mark) bool {
 	if e.absence.is() && len(e.GetStore().ListKeys()) == 0 {
 		return true
 	}
-	return reached(e.LastSyncResourceVersion(), mark.Version) && !holdsAny(e, mark.Gone)
-}
-
-// reached reports whether a cache at version has seen the write whose answer had the version mark.
-func reached(version, mark string) bool {
-	if mark == "" {
-		return true
-	}
-	order, err := resourceversion.CompareResourceVersion(version, mark)
-	return err == nil && order >= 0
+	return present.Reached(e.LastSyncResourceVersion(), mark.Version) && !holdsAny(e, mark.Gone)
 }
 
 func holdsAny(e *entry, gone []types.UID) bool {

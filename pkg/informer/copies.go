@@ -8,6 +8,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/flotilla-kube/flotilla/pkg/informer/present"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -201,7 +202,7 @@ func (i *Informer) adoptableLocked(into *sink) (mine []any, ok bool) {
 			return nil, false
 		case exists && sameVersion(held, obj):
 			mine = append(mine, held)
-		case reached(since, resourceVersion(obj)): // a slim copy
+		case present.Reached(since, resourceVersion(obj)): // a slim copy
 			return nil, false
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/present"
 )
 
 // gatherPatience is how long a reading waits for more ranges before it lists. Ranges that a member
@@ -58,7 +60,7 @@ type portion struct {
 
 // takes reports whether something at version is news.
 func (p *portion) takes(version string) bool {
-	if p.since != "" && reached(p.since, version) {
+	if p.since != "" && present.Reached(p.since, version) {
 		return false
 	}
 	p.since = ""
@@ -231,7 +233,7 @@ func (r *reading) resume() (from string) {
 	r.feed.mu.Lock()
 	defer r.feed.mu.Unlock()
 	for p := range r.portions {
-		if from == "" || reached(from, p.since) {
+		if from == "" || present.Reached(from, p.since) {
 			from = p.since
 		}
 	}
@@ -465,13 +467,13 @@ func (f *feed) mergeLocked() {
 		if r.older != to {
 			r.older, r.had = to, to.passed
 		}
-		if r.had == to.passed || !reached(r.version, to.version) {
+		if r.had == to.passed || !present.Reached(r.version, to.version) {
 			continue
 		}
 		klog.FromContext(r.ctx).V(2).Info("Ranges go over to what the process reads already", "resource", f.key.resource, "ranges", len(r.portions), "version", r.version)
 		for p := range r.portions {
 			p.reading = to
-			if p.since == "" || reached(r.version, p.since) {
+			if p.since == "" || present.Reached(r.version, p.since) {
 				p.since = r.version // or it is ahead of its reading
 			}
 			to.portions[p] = struct{}{}

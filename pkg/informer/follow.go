@@ -3,6 +3,7 @@ package informer
 import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
+	"github.com/flotilla-kube/flotilla/pkg/informer/present"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -40,7 +41,7 @@ func (i *Informer) admits(into *sink) bool {
 
 // admitsLocked also returns what i would take over.
 func (i *Informer) admitsLocked(into *sink) (mine []any, ok bool) {
-	if i.isDeserted || !i.HasSynced() || !reached(i.lastRV, into.i.LastSyncResourceVersion()) {
+	if i.isDeserted || !i.HasSynced() || !present.Reached(i.lastRV, into.i.LastSyncResourceVersion()) {
 		return nil, false
 	}
 	return i.adoptableLocked(into)

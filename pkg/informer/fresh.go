@@ -7,21 +7,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/present"
 )
 
-const (
-	// firstPage is how many objects a request lists to see the current version: enough to list most
-	// kinds whole.
-	firstPage = 100
-	// listPatience is how long the metadata of all objects of a kind may take to be listed.
-	listPatience = time.Minute
-	// passPatience is how long the cache of a busy resource may take to pass the current version,
-	// before all of the resource is listed.
-	passPatience = 50 * time.Millisecond
-)
+// sharedPatience is for the caches that the process shares, for which many wait at once: the
+// metadata of all objects of a kind may take a minute to be listed.
+var sharedPatience = present.Patience{Look: freshPatience, Complete: time.Minute, Seen: freshPatience}
 
 // moment is a point in the order of what happens in a process. Clocks cannot order two things that
 // are close together. The past of a cache is what was written before a moment: before the factory
@@ -145,7 +139,7 @@ func (s *shared) awaitFresh(ctx context.Context, past moment) error {
 		}
 		switch logger := klog.FromContext(ctx); {
 		case err == nil: // It is about to go over to another informer.
-		case errors.Is(err, errBehind):
+		case errors.Is(err, present.ErrBehind):
 			logger.Info("A cache that shards of the process share has not been found to be of the present, and is read again", "resource", s.key.resource, "err", err)
 			from.readAnew()
 		default:
@@ -175,7 +169,7 @@ func (s *shared) root() *shared {
 func abreast(i, lead *Informer) bool {
 	to := lead.LastSyncResourceVersion() // Asked first, since both move at the same time.
 	at := i.LastSyncResourceVersion()
-	return i == lead || at == to || reached(at, to)
+	return i == lead || at == to || present.Reached(at, to)
 }
 
 // fresh returns nil once the cache, which must have synced, has seen every write before past. The
@@ -214,10 +208,9 @@ func (s *shared) ask(past moment) (*check, error) {
 	c := &check{began: s.pool.now(), done: make(chan struct{})}
 	s.known.check = c
 	s.known.checking.Go(func() {
-		c.err = s.pool.upToDate(s.ctx, comparison{
-			resource: s.key.resource, options: metav1.ListOptions{FieldSelector: s.key.narrow},
-			cached: s, patience: sharedPatience,
-		})
+		compared := s.pool.comparison(s.key, s)
+		compared.Patience = sharedPatience
+		c.err = compared.UpToDate(s.ctx)
 		s.known.mu.Lock()
 		defer s.known.mu.Unlock()
 		if s.known.check = nil; c.err == nil {

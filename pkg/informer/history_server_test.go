@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/present"
 )
 
 // historyServer is an API server for ConfigMaps that remembers every write. Its lists and watches
@@ -416,7 +418,7 @@ func (m metadataClient) List(ctx context.Context, o metav1.ListOptions) (*metav1
 		list.Continue = fmt.Sprintf("%d/%d", version, from+size)
 		switch h.random.IntN(3) { // In the third case it does not say how many remain.
 		case 0:
-			list.RemainingItemCount = ptr.To(int64(2 * pageSize)) // as if there were many
+			list.RemainingItemCount = ptr.To(int64(2 * present.PageSize)) // as if there were many
 		case 1:
 			list.RemainingItemCount = ptr.To(int64(len(all) - from - size))
 		}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/flotilla-kube/flotilla/pkg/informer/present"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -237,7 +238,7 @@ func (f *follower) refresh(ctx context.Context, lead *shared) bool {
 		switch {
 		case ctx.Err() != nil || lead.ctx.Err() != nil:
 			return false
-		case errors.Is(err, errBehind) || bounded.Err() != nil: // Its watch may have stalled.
+		case errors.Is(err, present.ErrBehind) || bounded.Err() != nil: // Its watch may have stalled.
 			klog.FromContext(ctx).Info("A cache of the process has not been found to be of the present in time, reading without it",
 				"resource", lead.key.resource, "err", cmp.Or(last, err))
 			return false

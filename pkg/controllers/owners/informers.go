@@ -54,9 +54,9 @@ func First(all informerfactory.InformerFactory, settle func(context.Context) err
 	return &Informers{all: all, settle: settle, ctx: ctx, end: end}
 }
 
-// ForResource returns an informer for any resource, as all does. Its handlers receive nothing before
-// the next Start. Its controller has synced once they have received what there is, and the graph
-// contains it.
+// ForResource returns an informer for any resource, as all does. Its handlers receive nothing
+// before the next Start. Its controller has synced once they have received what there is, and the
+// graph contains it.
 func (o *Informers) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
 	i, err := o.all.ForResource(gvr)
 	if err != nil {
