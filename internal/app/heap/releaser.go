@@ -3,6 +3,7 @@ package heap
 import (
 	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -23,23 +24,29 @@ const (
 	Longest = 10 * time.Minute
 )
 
-// Percent is the GC percent from the beginning of a fill to the next release, unless the
-// environment has a GOGC. Go's default is 100. The garbage of lists is then collected when the heap
-// has grown by half, instead of when it has doubled.
-const Percent = 50
+const (
+	// Percent is the GC percent while caches are filled, and for Calm after that, unless the
+	// environment has a GOGC. Go's default is 100. The garbage of lists is then collected when the
+	// heap has grown by half, instead of when it has doubled.
+	Percent = 50
+	// Calm is how long no cache may have been filled before the usual GC percent applies again.
+	Calm = 2 * time.Second
+)
 
 // Releaser returns free memory to the system, and makes Go collect sooner while caches are filled.
 // Its methods are safe for concurrent use.
 type Releaser struct {
 	clock   election.Clock
 	release func()
-	percent func(int) int
+	// fixed says that the operator has set the GC percent.
+	fixed   bool
 	stirred chan struct{}
 
 	mu sync.Mutex
-	// fills counts the fills in progress. eager is set while Percent applies, and usual is what
-	// applied before.
+	// fills counts the fills in progress, and ended is when the last one ended. eager is set while
+	// Percent applies, and usual is what applied before.
 	fills int
+	ended time.Time
 	eager bool
 	usual int
 }
@@ -49,11 +56,7 @@ func NewReleaser(clock election.Clock, release func()) *Releaser {
 	if release == nil {
 		release = debug.FreeOSMemory
 	}
-	percent := debug.SetGCPercent
-	if os.Getenv("GOGC") != "" {
-		percent = func(int) int { return 0 }
-	}
-	return &Releaser{clock: clock, release: release, percent: percent, stirred: make(chan struct{}, 1)}
+	return &Releaser{clock: clock, release: release, fixed: os.Getenv("GOGC") != "", stirred: make(chan struct{}, 1)}
 }
 
 // Fill records that caches are being filled, until done is called for the first time. It does not
@@ -61,14 +64,16 @@ func NewReleaser(clock election.Clock, release func()) *Releaser {
 func (r *Releaser) Fill() (done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.fills++; !r.eager {
-		r.eager, r.usual = true, r.percent(Percent)
+	if r.fills++; !r.eager && !r.fixed {
+		r.eager, r.usual = true, debug.SetGCPercent(Percent)
 	}
 	r.Stir()
 	return sync.OnceFunc(func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.fills--
+		if r.fills--; r.fills == 0 {
+			r.ended = r.clock.Now()
+		}
 		r.Stir()
 	})
 }
@@ -113,7 +118,7 @@ func (r *Releaser) end() {
 	r.mu.Lock()
 	if r.eager {
 		r.eager = false
-		r.percent(r.usual)
+		debug.SetGCPercent(r.usual)
 	}
 	r.mu.Unlock()
 	r.release()
@@ -123,6 +128,24 @@ func (r *Releaser) filling() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.fills > 0
+}
+
+// calm restores the usual GC percent once no cache has been filled for Calm, and returns how long
+// until then; false if there is nothing to restore. It first collects what lists have left behind.
+// Otherwise the heap could grow to twice what it was in the middle of a list.
+func (r *Releaser) calm() (wait time.Duration, soon bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.eager || r.fills > 0 {
+		return 0, false
+	}
+	if wait = r.ended.Add(Calm).Sub(r.clock.Now()); wait > 0 {
+		return wait, true
+	}
+	runtime.GC()
+	r.eager = false
+	debug.SetGCPercent(r.usual)
+	return 0, false
 }
 
 // settle waits until memory should be released, and returns true; false when ctx has ended.
@@ -138,6 +161,9 @@ func (r *Releaser) settle(ctx context.Context, last time.Time) bool {
 		wait := due(began, first, stirred, last, filling).Sub(r.clock.Now())
 		if wait <= 0 {
 			return true
+		}
+		if calm, soon := r.calm(); soon {
+			wait = min(wait, calm)
 		}
 		timer := r.clock.NewTimer(wait)
 		select {

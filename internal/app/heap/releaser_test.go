@@ -2,6 +2,7 @@ package heap
 
 import (
 	"context"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -73,8 +74,9 @@ func TestReleases(t *testing.T) {
 	}
 }
 
-// TestCollectsSooner checks that the GC percent is lower from the beginning of a fill until memory
-// is about to be released, and that of the operator at all other times.
+// TestCollectsSooner checks that the GC percent is lower from the beginning of a fill until a moment
+// after the last one has ended, and that of the operator at all other times. A collection comes
+// before it rises.
 func TestCollectsSooner(t *testing.T) {
 	for name, test := range map[string]struct {
 		env                           string
@@ -109,6 +111,18 @@ func TestCollectsSooner(t *testing.T) {
 					time.Sleep(2 * Apart) // virtual
 					require("late in a fill", test.late)
 					second()
+					time.Sleep(Calm / 2) // virtual
+					require("a moment after it", test.late)
+					third := r.Fill()
+					time.Sleep(Calm) // virtual
+					require("in one that came soon", test.late)
+					third()
+					before := collections()
+					time.Sleep(2 * Calm) // virtual
+					require("after the last", test.before)
+					if collected := collections() > before; collected != (test.env == "") {
+						t.Errorf("garbage was collected: %t", collected)
+					}
 					time.Sleep(Apart) // virtual
 				}
 				require("after a release", test.before)
@@ -120,6 +134,13 @@ func TestCollectsSooner(t *testing.T) {
 			})
 		})
 	}
+}
+
+// collections returns how many garbage collections there have been.
+func collections() uint32 {
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.NumGC
 }
 
 // TestEndsWhileItWaits checks that Run returns when ctx ends, and releases nothing after that.
