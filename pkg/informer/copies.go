@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"context"
 	"maps"
 	"slices"
 
@@ -16,9 +17,9 @@ import (
 // lists a resource, it keeps the objects of these ranges whole. A range's informer of whole objects
 // that begins after the informer of slim copies then follows it, and the process does not read
 // those objects twice. If it begins before that list has ended, it waits for it, for a minute at
-// most. What is expected only after that list is read by the range itself. Objects of a range that
-// is no longer expected, and that nobody holds, become slim copies. Ranges are compared as they
-// are: a part of an expected range is not expected.
+// most. What is expected only after that list is read by the range itself at first; see copies.
+// Objects of a range that is no longer expected, and that nobody holds, become slim copies. Ranges
+// are compared as they are: a part of an expected range is not expected.
 //
 // It may be called concurrently with everything else. It does not wait for the API server; slim
 // copies of what is no longer expected are made before it returns.
@@ -55,6 +56,8 @@ type copies struct {
 	// isListing says that a list is in progress, and listing are the ranges that it keeps whole.
 	isListing bool
 	listing   []shard.Range
+	// isFollowing says that it follows an informer of whole objects, and holds no slim copies.
+	isFollowing bool
 }
 
 // newCopies returns what an informer of key has; nil if it is not of slim copies.
@@ -100,32 +103,39 @@ func (c *copies) form(obj any) any {
 	return c.slim(obj)
 }
 
-// replaces ends a list, which is about to be stored: of what is not wanted whole any more, it makes
-// slim copies. What comes from another informer is whole.
-func (c *copies) replaces(list []any, stored bool, wanted []shard.Range) {
-	before := c.listing
-	c.isListing, c.listing = false, nil
+// endList returns which ranges are whole once a list has been stored. Of what is not wanted whole
+// any more it makes slim copies, in the list. What comes from another informer is whole.
+func (c *copies) endList(list []any, stored bool, wanted []shard.Range) (whole []shard.Range) {
 	if stored {
-		c.whole = wanted
-		return
+		return wanted
 	}
-	c.whole = intersection(before, wanted)
-	if len(c.whole) == len(before) {
-		return
-	}
-	for n, obj := range list {
-		if inAny(before, obj) {
-			list[n] = c.form(obj)
+	whole = intersection(c.listing, wanted)
+	if len(whole) < len(c.listing) {
+		for n, obj := range list {
+			if inAny(c.listing, obj) && !inAny(whole, obj) {
+				list[n] = c.slim(obj)
+			}
 		}
 	}
+	return whole
+}
+
+// hold records that a list has been stored with these ranges whole, or all of it, which has come
+// from another informer.
+func (c *copies) hold(whole []shard.Range, all bool) {
+	c.isListing, c.listing, c.isFollowing, c.whole = false, nil, all, whole
 }
 
 // beginList is called before each request for a list, or for a page of one; first is false for the
-// further pages. It returns what becomes of the objects as they arrive.
-func (i *Informer) beginList(first bool) taking {
+// further pages. It returns what becomes of the objects as they arrive. A Reflector may still ask
+// for a list when it has ended: that changes nothing, and the error is ctx's.
+func (i *Informer) beginList(ctx context.Context, first bool) (taking, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if first { // Of what an earlier page has, slim copies have been made.
+	if ctx.Err() != nil { // under the lock: what comes next sees what an earlier call has done
+		return nil, ctx.Err()
+	}
+	if first { // Slim copies have been made of what earlier pages have.
 		i.copies.isListing, i.copies.listing = true, i.wantedLocked()
 	}
 	slim, whole := i.copies.slim, i.copies.listing
@@ -134,7 +144,7 @@ func (i *Informer) beginList(first bool) taking {
 			return obj, true
 		}
 		return slim(obj), true
-	}
+	}, nil
 }
 
 // wantedLocked returns the ranges whose objects are worth keeping whole.
@@ -186,24 +196,37 @@ func (i *Informer) join(into *sink) {
 // adoptableLocked returns what the informer would take over from into to hold all of its range
 // whole. It returns false if that is not enough: into has missed something.
 func (i *Informer) adoptableLocked(into *sink) (mine []any, ok bool) {
-	if i.copies == nil || into.within.IsEverything() || slices.Contains(i.copies.whole, into.within) {
+	if i.copies == nil || into.within.IsEverything() {
+		return nil, true
+	}
+	if i.copies.isListing && !slices.Contains(i.copies.listing, into.within) {
+		return nil, false // It would not be whole after the list.
+	}
+	if slices.Contains(i.copies.whole, into.within) {
 		return nil, true
 	}
 	since, joined := i.copies.joining[into]
 	if !joined {
 		return nil, false
 	}
-	for _, obj := range i.indexer.List() {
-		if !into.within.ContainsNamespace(namespaceOf(obj)) {
+	for _, namespace := range i.indexer.ListIndexFuncValues(cache.NamespaceIndex) {
+		if !into.within.ContainsNamespace(namespace) {
 			continue
 		}
-		switch held, exists, err := into.i.indexer.Get(obj); {
-		case err != nil:
+		objects, err := i.indexer.ByIndex(cache.NamespaceIndex, namespace)
+		if err != nil {
 			return nil, false
-		case exists && sameVersion(held, obj):
-			mine = append(mine, held)
-		case present.Reached(since, resourceVersion(obj)): // a slim copy
-			return nil, false
+		}
+		for _, obj := range objects {
+			held, exists, err := into.i.indexer.Get(obj)
+			switch version := resourceVersion(obj); {
+			case err != nil:
+				return nil, false
+			case exists && sameVersion(held, obj):
+				mine = append(mine, held)
+			case version == since || !present.Reached(version, since): // a slim copy
+				return nil, false
+			}
 		}
 	}
 	return mine, true
@@ -231,12 +254,11 @@ func (i *Informer) reduce() {
 	i.reduceLocked(i.copies.whole)
 }
 
-// reduceLocked does so for some ranges that may hold whole objects.
+// reduceLocked does so for some ranges that may have whole objects, even if not all of theirs are.
 func (i *Informer) reduceLocked(ranges []shard.Range) {
-	wanted := i.wantedLocked()
-	i.copies.whole = intersection(i.copies.whole, wanted)
-	left := slices.DeleteFunc(slices.Clone(ranges), func(r shard.Range) bool { return slices.Contains(wanted, r) })
-	if len(left) > 0 && !i.isDeserted {
+	i.copies.whole = intersection(i.copies.whole, i.wantedLocked())
+	left := slices.DeleteFunc(slices.Clone(ranges), func(r shard.Range) bool { return slices.Contains(i.copies.whole, r) })
+	if len(left) > 0 && !i.isDeserted && !i.copies.isFollowing {
 		i.slimLocked(func(obj any) bool { return inAny(left, obj) })
 	}
 }

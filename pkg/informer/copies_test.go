@@ -213,6 +213,20 @@ func holding(t *testing.T, i cache.SharedIndexInformer, namespace string) *v1.Co
 	return found[0]
 }
 
+// copiesWorld has what fills an informer of slim copies, and the informer of a range.
+type copiesWorld struct{ slim, ranged *sink }
+
+// list begins a list of the slim copies, and returns what becomes of an object in it.
+func (w copiesWorld) list(t *testing.T, obj any) any {
+	t.Helper()
+	take, err := w.slim.i.beginList(t.Context(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, _ := take(obj)
+	return taken
+}
+
 // TestWhatARangeHoldsIsTakenOver has a range join an informer of slim copies, which another
 // informer follows, and checks when it may follow: never if it has missed something, or would go
 // back in time.
@@ -222,43 +236,40 @@ func TestWhatARangeHoldsIsTakenOver(t *testing.T) {
 		c.ResourceVersion = version
 		return c
 	}
-	type world struct{ slim, ranged *sink }
 	for name, test := range map[string]struct {
-		before, after func(w world) error // the range joins in between
+		before, after func(w copiesWorld) error // the range joins in between
 		follows       bool
 		version       string // that the range holds in the end
 	}{
 		"nothing has changed": {follows: true, version: "3"},
 		"the range is ahead": {
-			after:   func(w world) error { return w.ranged.Bookmark("9") },
+			after:   func(w copiesWorld) error { return w.ranged.Bookmark("9") },
 			version: "3",
 		},
 		"the range has missed a change": {
-			before:  func(w world) error { return w.slim.Update(at("7")) },
+			before:  func(w copiesWorld) error { return w.slim.Update(at("7")) },
 			version: "3",
 		},
 		"the range has heard of it, too": {
-			before:  func(w world) error { return errors.Join(w.slim.Update(at("7")), w.ranged.Update(at("7"))) },
+			before:  func(w copiesWorld) error { return errors.Join(w.slim.Update(at("7")), w.ranged.Update(at("7"))) },
 			follows: true, version: "7",
 		},
 		"it has changed since the range joined": {
-			after:   func(w world) error { return w.slim.Update(at("8")) },
+			after:   func(w copiesWorld) error { return w.slim.Update(at("8")) },
 			follows: true, version: "8",
 		},
 		"it has been listed since the range joined": {
-			after: func(w world) error {
-				take := w.slim.i.beginList(true)
-				obj, _ := take(at("8"))
-				return w.slim.Replace([]any{obj}, "8")
+			after: func(w copiesWorld) error {
+				return w.slim.Replace([]any{w.list(t, at("8"))}, "8")
 			},
 			follows: true, version: "8",
 		},
 		"the range came during a list": {
-			before:  func(w world) error { w.slim.i.beginList(true); return nil },
+			before:  func(w copiesWorld) error { w.list(t, at("3")); return nil },
 			version: "3",
 		},
 		"it has gone since the range joined": {
-			after:   func(w world) error { return w.slim.Delete(at("8")) },
+			after:   func(w copiesWorld) error { return w.slim.Delete(at("8")) },
 			follows: true,
 		},
 	} {
@@ -266,11 +277,10 @@ func TestWhatARangeHoldsIsTakenOver(t *testing.T) {
 			none := func() []shard.Range { return nil }
 			slim := newInformer(config{example: &v1.ConfigMap{}, copies: &copies{slim: slimConfigMap, expected: none, joining: map[*sink]string{}}})
 			ranged, other := newInformer(config{example: &v1.ConfigMap{}}), newInformer(config{example: &v1.ConfigMap{}})
-			w := world{&sink{i: slim}, &sink{i: ranged}}
-			take := slim.beginList(true)
-			listed, _ := take(at("3"))
-			steps := []func(w world) error{
-				func(w world) error {
+			w := copiesWorld{&sink{i: slim}, &sink{i: ranged}}
+			listed := w.list(t, at("3"))
+			steps := []func(w copiesWorld) error{
+				func(w copiesWorld) error {
 					return errors.Join(w.slim.Replace([]any{listed}, "6"), w.ranged.Replace([]any{at("3")}, "5"))
 				},
 				test.before, test.after,
@@ -324,4 +334,116 @@ func resourceVersionOf(c *v1.ConfigMap) string {
 		return ""
 	}
 	return c.ResourceVersion
+}
+
+// TestWhatIsWhole checks which objects an informer of slim copies holds whole, and which ranges may
+// follow it, when what is expected changes at awkward moments.
+func TestWhatIsWhole(t *testing.T) {
+	everywhere := shard.Range{Start: 1} // all of the namespaces here
+	failing := errors.New("a test fails")
+	heavy := func() *v1.ConfigMap {
+		c := withData("ns", "3")
+		c.ResourceVersion = "3"
+		return c
+	}
+	type world struct {
+		copiesWorld
+		expected  []shard.Range
+		into      *sink
+		transform error
+	}
+	for name, test := range map[string]struct {
+		expected []shard.Range // at the first list
+		run      func(t *testing.T, w *world)
+		whole    bool // in the end
+		follows  bool
+	}{
+		"expected":     {expected: []shard.Range{everywhere}, whole: true, follows: true},
+		"not expected": {},
+		"a list has begun after it was expected no more": {
+			expected: []shard.Range{everywhere}, whole: true,
+			run: func(t *testing.T, w *world) {
+				w.expected = nil // what is held has not been reduced yet
+				w.list(t, heavy())
+			},
+		},
+		"a list that could not be stored": {
+			run: func(t *testing.T, w *world) {
+				w.expected, w.transform = []shard.Range{everywhere}, failing
+				if err := w.slim.Replace([]any{w.list(t, heavy())}, "7"); !errors.Is(err, failing) {
+					t.Error(err)
+				}
+			},
+		},
+		"a list of a reading that has ended": {
+			run: func(t *testing.T, w *world) {
+				w.list(t, heavy()) // its slim copies are stored below
+				w.expected = []shard.Range{everywhere}
+				ended, end := context.WithCancel(t.Context())
+				end()
+				if _, err := w.slim.i.beginList(ended, true); !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+				if err := w.slim.Replace([]any{slimConfigMap(heavy())}, "7"); err != nil {
+					t.Error(err)
+				}
+			},
+		},
+		"it joined, was expected, and has left": {
+			run: func(t *testing.T, w *world) {
+				w.slim.i.join(w.into)
+				changed := heavy()
+				changed.ResourceVersion = "8"
+				if err := w.slim.Update(changed); err != nil {
+					t.Error(err)
+				}
+				w.expected = []shard.Range{everywhere}
+				w.slim.i.unfollow(w.into)
+			},
+		},
+		"a range leaves what follows whole objects": {
+			expected: []shard.Range{everywhere}, whole: true,
+			run: func(t *testing.T, w *world) {
+				if err := (&sink{i: w.slim.i, stored: true}).replace([]any{heavy()}, "7"); err != nil {
+					t.Error(err)
+				}
+				w.expected = nil
+				w.slim.i.unfollow(w.into)
+			},
+		},
+		"the whole objects have gone": {
+			run: func(t *testing.T, w *world) {
+				if err := (&sink{i: w.slim.i, stored: true}).replace([]any{heavy()}, "7"); err != nil {
+					t.Error(err)
+				}
+				w.slim.shed()
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &world{expected: test.expected}
+			slim := newInformer(config{
+				example: &v1.ConfigMap{}, shed: slimConfigMap,
+				copies:    &copies{slim: slimConfigMap, expected: func() []shard.Range { return w.expected }, joining: map[*sink]string{}},
+				transform: func(obj any) (any, error) { return obj, w.transform },
+			})
+			ranged := newInformer(config{example: &v1.ConfigMap{}})
+			w.copiesWorld = copiesWorld{&sink{i: slim}, &sink{i: ranged}}
+			w.into = &sink{i: ranged, stored: true, within: everywhere}
+			if err := w.slim.Replace([]any{w.list(t, heavy())}, "6"); err != nil {
+				t.Fatal(err)
+			}
+			if test.run != nil {
+				test.run(t, w)
+			}
+			if follows := slim.admits(w.into); follows != test.follows {
+				t.Errorf("the range may follow: %t, want %t", follows, test.follows)
+			}
+			for _, obj := range slim.GetStore().List() {
+				if whole := len(obj.(*v1.ConfigMap).Data) > 0; whole != test.whole {
+					t.Errorf("%s is whole: %t, want %t", name, whole, test.whole)
+				}
+			}
+		})
+	}
 }

@@ -527,11 +527,15 @@ func (run *modelRun) checkSlimEnd(version int) {
 }
 
 // checkSlim checks that the informer of slim copies holds only those objects whole that lie in a
-// range of the process, or in one that is expected.
+// range which follows it, has joined it, or is expected.
 func (run *modelRun) checkSlim() {
-	if run.pool.slimOf(configMaps).known.leader.Load() != nil {
+	s := run.pool.slimOf(configMaps)
+	if s.known.leader.Load() != nil {
 		return // It follows.
 	}
+	s.mu.Lock()
+	wanted := s.wantedLocked()
+	s.mu.Unlock()
 	_, now := run.history.listed()
 	truth := run.slim.truth(now)
 	for key, obj := range run.slim.holding() {
@@ -542,14 +546,7 @@ func (run *modelRun) checkSlim() {
 		if truth[key] != obj.ResourceVersion {
 			continue // A range that is ahead may have dropped it already.
 		}
-		held := false
-		if expected := run.pool.expected.Load(); expected != nil {
-			held = inAny(*expected, obj)
-		}
-		for _, s := range run.subjects {
-			held = held || s.factory.keepsObject(obj)
-		}
-		if !held {
+		if !inAny(wanted, obj) {
 			run.t.Errorf("%s is held whole, and for no range", name(obj))
 		}
 	}

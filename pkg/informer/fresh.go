@@ -177,7 +177,7 @@ func abreast(i, lead *Informer) bool {
 // a check.
 func (s *shared) fresh(ctx context.Context, past moment) error {
 	for {
-		c, err := s.ask(past)
+		c, err := s.checkSince(past)
 		if c == nil {
 			return err
 		}
@@ -192,9 +192,9 @@ func (s *shared) fresh(ctx context.Context, past moment) error {
 	}
 }
 
-// ask returns the check in progress, or begins one. It returns none if the answer is known
+// checkSince returns the check in progress, or begins one. It returns none if the answer is known
 // already.
-func (s *shared) ask(past moment) (*check, error) {
+func (s *shared) checkSince(past moment) (*check, error) {
 	s.known.mu.Lock()
 	defer s.known.mu.Unlock()
 	switch {

@@ -109,7 +109,7 @@ func (s *sink) shed() {
 	s.i.mu.Lock()
 	defer s.i.mu.Unlock()
 	if s.i.copies != nil {
-		s.i.copies.isListing = false
+		s.i.copies.isListing, s.i.copies.isFollowing = false, false
 		s.i.slimLocked(func(any) bool { return true })
 		return
 	}

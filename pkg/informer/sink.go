@@ -125,8 +125,9 @@ func (s *sink) replace(list []any, rv string) error {
 }
 
 func (s *sink) replaceLocked(list []any, rv string) error {
+	var whole []shard.Range
 	if s.i.copies != nil {
-		s.i.copies.replaces(list, s.stored, s.i.wantedLocked())
+		whole = s.i.copies.endList(list, s.stored, s.i.wantedLocked())
 	}
 	kept := make([]any, 0, len(list))
 	keys := make(map[string]struct{}, len(list))
@@ -169,6 +170,9 @@ func (s *sink) replaceLocked(list []any, rv string) error {
 	}
 	if err := s.i.indexer.Replace(kept, rv); err != nil {
 		return err
+	}
+	if s.i.copies != nil {
+		s.i.copies.hold(whole, s.stored)
 	}
 	s.i.lastRV = rv
 	s.i.movedLocked()

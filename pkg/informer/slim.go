@@ -70,7 +70,10 @@ func (s *shared) slimming(lw cache.ListerWatcher) cache.ListerWatcher {
 	from := cache.ToListerWatcherWithContext(lw)
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			take := s.beginList(options.Continue == "")
+			take, err := s.beginList(ctx, options.Continue == "")
+			if err != nil {
+				return nil, err
+			}
 			list, err := from.ListWithContext(ctx, options)
 			if err != nil {
 				return nil, err
@@ -81,7 +84,10 @@ func (s *shared) slimming(lw cache.ListerWatcher) cache.ListerWatcher {
 			if !streams(options) {
 				return from.WatchWithContext(ctx, options)
 			}
-			take := s.beginList(true)
+			take, err := s.beginList(ctx, true)
+			if err != nil {
+				return nil, err
+			}
 			w, err := from.WatchWithContext(ctx, options)
 			if err != nil {
 				return nil, err

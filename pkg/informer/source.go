@@ -80,7 +80,8 @@ type follower struct {
 	// pause is when it may try to follow again.
 	pause time.Time
 	// joined is the informer that it has joined and may follow next; nil for none. While it reads,
-	// only the holder of looking uses it. That is a channel, because who waits may have to stop.
+	// only the holder of looking uses it. It is a channel, because a goroutine that waits may have
+	// to stop.
 	joined  *shared
 	looking chan struct{}
 }
@@ -179,6 +180,9 @@ func (f *follower) attach(ctx context.Context, lead *shared) bool {
 	}
 	for backoff := lookAgain(); !lead.follow(f.passed); {
 		if !lead.willHold(f.passed) {
+			if f.has() {
+				f.pause = time.Now().Add(attachPause)
+			}
 			return false
 		}
 		select {

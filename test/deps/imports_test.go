@@ -61,7 +61,7 @@ var rules = []rule{
 	{
 		in:     []string{"pkg/controllers/owners"},
 		only:   []string{"k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/controller-manager", "k8s.io/klog/v2"},
-		reason: "which objects there are, and whose graph they are for, it need not know: it puts any informers into an order",
+		reason: "it puts any informers into an order, and need not know which objects there are",
 	},
 	{
 		in: []string{"pkg/election"},

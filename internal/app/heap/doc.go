@@ -15,10 +15,10 @@
 //     plus a collection, even if moves never stop; within [Longest] even if a fill never ends.
 //   - A release runs at most once in [Apart] and costs a collection, some 100 ms of CPU for each
 //     500 MB of live heap.
-//   - While caches are filled, and for [Calm] after that, Go collects garbage when the heap has grown
-//     by [Percent], unless the operator has set GOGC. That costs CPU and lowers the peak, by which
-//     memory limits are set. It does not last until the release: a second fill would make that a
-//     minute, in which the work of controllers cost a tenth more.
+//   - While caches are filled, and for [Calm] after that, Go collects garbage when the heap has
+//     grown by [Percent], unless the operator has set GOGC. That costs CPU and lowers the peak, by
+//     which memory limits are set. A collection ends it: one for each time that no cache has been
+//     filled for [Calm].
 //
 // # Non-guarantees
 //

@@ -38,6 +38,8 @@ const (
 type Releaser struct {
 	clock   election.Clock
 	release func()
+	// collect collects garbage.
+	collect func()
 	// fixed says that the operator has set the GC percent.
 	fixed   bool
 	stirred chan struct{}
@@ -56,7 +58,7 @@ func NewReleaser(clock election.Clock, release func()) *Releaser {
 	if release == nil {
 		release = debug.FreeOSMemory
 	}
-	return &Releaser{clock: clock, release: release, fixed: os.Getenv("GOGC") != "", stirred: make(chan struct{}, 1)}
+	return &Releaser{clock: clock, release: release, collect: runtime.GC, fixed: os.Getenv("GOGC") != "", stirred: make(chan struct{}, 1)}
 }
 
 // Fill records that caches are being filled, until done is called for the first time. It does not
@@ -130,9 +132,10 @@ func (r *Releaser) filling() bool {
 	return r.fills > 0
 }
 
-// calm restores the usual GC percent once no cache has been filled for Calm, and returns how long
-// until then; false if there is nothing to restore. It first collects what lists have left behind.
-// Otherwise the heap could grow to twice what it was in the middle of a list.
+// calm restores the usual GC percent once no cache has been filled for Calm. It returns how long
+// that takes; false if nothing is to be restored, or caches are being filled. It first collects
+// what lists have left behind. Otherwise the heap could grow to twice what it was in the middle of
+// a list.
 func (r *Releaser) calm() (wait time.Duration, soon bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,9 +145,13 @@ func (r *Releaser) calm() (wait time.Duration, soon bool) {
 	if wait = r.ended.Add(Calm).Sub(r.clock.Now()); wait > 0 {
 		return wait, true
 	}
-	runtime.GC()
-	r.eager = false
-	debug.SetGCPercent(r.usual)
+	r.mu.Unlock()
+	r.collect() // takes long, and a fill must not wait for it
+	r.mu.Lock()
+	if r.fills == 0 {
+		r.eager = false
+		debug.SetGCPercent(r.usual)
+	}
 	return 0, false
 }
 

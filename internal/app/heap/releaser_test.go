@@ -74,9 +74,9 @@ func TestReleases(t *testing.T) {
 	}
 }
 
-// TestCollectsSooner checks that the GC percent is lower from the beginning of a fill until a moment
-// after the last one has ended, and that of the operator at all other times. A collection comes
-// before it rises.
+// TestCollectsSooner checks that the GC percent is lower from the beginning of a fill until a
+// moment after the last one has ended, and that of the operator at all other times. A collection
+// comes before it rises.
 func TestCollectsSooner(t *testing.T) {
 	for name, test := range map[string]struct {
 		env                           string
@@ -134,6 +134,30 @@ func TestCollectsSooner(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFillDoesNotWait begins a fill during the collection that ends the last one. It does not wait,
+// and garbage is collected sooner until it has ended.
+func TestFillDoesNotWait(t *testing.T) {
+	t.Setenv("GOGC", "")
+	synctest.Test(t, func(t *testing.T) {
+		defer debug.SetGCPercent(debug.SetGCPercent(100))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		collecting, collected := make(chan struct{}), make(chan struct{})
+		r := NewReleaser(clock.RealClock{}, func() {})
+		r.collect = func() { close(collecting); <-collected }
+		go r.Run(ctx)
+		r.Fill()()
+		<-collecting
+		r.Fill()
+		close(collected)
+		synctest.Wait()
+		got := debug.SetGCPercent(100)
+		if debug.SetGCPercent(got); got != Percent {
+			t.Errorf("during a fill: %d %%, want %d", got, Percent)
+		}
+	})
 }
 
 // collections returns how many garbage collections there have been.

@@ -2,8 +2,8 @@
 // asked.
 //
 // A cache that has synced may be old: its watch may have stalled. [Comparison.UpToDate] looks at
-// what there is, and returns once the cache has reached a high enough version, or holds exactly what
-// was listed.
+// what there is, and returns once the cache has reached a high enough version, or holds exactly
+// what was listed.
 //
 // # Guarantees
 //
@@ -32,8 +32,8 @@
 //
 // # What it costs
 //
-// One page of the metadata of 100 objects, or of one if the cache holds many. If that is not all and
-// the cache does not pass, another page of a few hundred, or a watch of one to two seconds for the
-// metadata of what has changed. Metadata includes the managed fields, which are most of a Pod: a
-// list of all would be two thirds as large as the Pods.
+// One page of the metadata of 100 objects, or of one if the cache holds many. If that is not all
+// and the cache does not pass, another page of a few hundred, or a watch of one to two seconds for
+// the metadata of what has changed. Metadata includes the managed fields, which are most of a Pod:
+// a list of all would be two thirds as large as the Pods.
 package present
