@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flotilla-kube/flotilla/internal/status"
@@ -213,15 +212,10 @@ func (c *connection) setDrain(ctx context.Context, name, value string, decide fu
 // reading that it computes a write from; decide reports whether there is anything to write, and
 // then the Lease must exist. Holders renew every other second, so conflicts are ordinary.
 func (c *connection) annotate(ctx context.Context, name, key, value string, decide func(*status.Reading) (bool, error)) error {
-	var last error
-	for range maxTries {
-		r, err := c.read(ctx)
-		if err != nil {
-			return err
-		}
+	return c.settle(ctx, func(r *status.Reading) (func() error, error) {
 		wanted, err := decide(r)
 		if err != nil || !wanted {
-			return err
+			return nil, err
 		}
 		lease := r.Lease(name).Lease.DeepCopy()
 		if lease.Annotations == nil {
@@ -230,14 +224,16 @@ func (c *connection) annotate(ctx context.Context, name, key, value string, deci
 		if lease.Annotations[key] = value; value == "" {
 			delete(lease.Annotations, key)
 		}
-		if _, last = c.leases.Update(ctx, lease, metav1.UpdateOptions{}); last == nil {
+		return func() error {
+			if _, err := c.leases.Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
+				return fmt.Errorf("writing Lease %s in namespace %s: %w", lease.Name, c.target.Namespace, err)
+			}
 			return nil
-		}
-		if !apierrors.IsConflict(last) {
-			return fmt.Errorf("writing Lease %s in namespace %s: %w", lease.Name, c.target.Namespace, last)
-		}
-	}
-	return fmt.Errorf("gave up after %d tries, nothing is changed: %w", maxTries, last)
+		}, nil
+	}, func(r *status.Reading) bool {
+		there := r.Lease(name)
+		return there.Exists && there.Annotations[key] == value
+	})
 }
 
 func (c *connection) drain(ctx context.Context, name string, force, dryRun bool) (draining, error) {

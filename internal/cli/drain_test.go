@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -240,4 +241,60 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	golden(t, "events-none", EventsView{Fleet: testFleet, Since: testNow, Events: []status.Event{}, Missing: "left out"}, tableEvents)
+}
+
+// TestAnswerIsLost restarts the API server in the middle of a write: the answer is lost, whether or
+// not the write was carried out, and nothing is answered for a while.
+func TestAnswerIsLost(t *testing.T) {
+	plan := testPlan(t)
+	edited := document(t, split(plan))
+	lost := io.ErrUnexpectedEOF
+	for command, said := range map[string]string{
+		"drain flotilla-1 --wait=false": "Member flotilla-1 is drained\n",
+		"plan apply -f -":               "Plan generation 4 is written\n",
+	} {
+		for name, test := range map[string]struct {
+			arrives bool
+			down    time.Duration
+			writes  int
+			want    string // part of the error; none if the command must succeed
+		}{
+			"the write was carried out": {true, 3 * time.Second, 1, ""},
+			"it was not":                {false, 3 * time.Second, 2, ""},
+			"it stays down":             {true, time.Hour, 1, "it is not known whether it was written"},
+		} {
+			t.Run(command+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := newLeases(t, plan)
+					l.age(time.Since(testNow))
+					c := newCluster(l)
+					c.clock = clock.RealClock{} // virtual
+					var up time.Time
+					c.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+						return time.Now().Before(up), nil, lost
+					})
+					c.PrependReactor("update", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
+						if !up.IsZero() {
+							return false, nil, nil
+						}
+						up = time.Now().Add(test.down)
+						if test.arrives {
+							update := action.(clienttesting.UpdateAction)
+							if err := c.Tracker().Update(update.GetResource(), update.GetObject(), update.GetNamespace()); err != nil {
+								t.Error(err)
+							}
+						}
+						return true, nil, lost
+					})
+					out, _, err := c.run(t, edited, strings.Fields(command)...)
+					if test.want == "" && (err != nil || !strings.Contains(out, said)) || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want) || !errors.Is(err, lost)) {
+						t.Errorf("%v\n%s", err, out)
+					}
+					if c.writes() != test.writes {
+						t.Errorf("%d writes, want %d", c.writes(), test.writes)
+					}
+				})
+			})
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,21 +68,80 @@ func (c *connection) write(ctx context.Context, r *status.Reading, plan shard.Pl
 // writeIf reads, computes and writes until nobody has written meanwhile. compute returns the plan
 // to write, or false if there is nothing to write.
 func (c *connection) writeIf(ctx context.Context, compute func(*status.Reading) (shard.Plan, bool, error)) error {
-	var last error
-	for range maxTries {
+	var plan shard.Plan
+	return c.settle(ctx, func(r *status.Reading) (func() error, error) {
+		next, wanted, err := compute(r)
+		if err != nil || !wanted {
+			return nil, err
+		}
+		plan = next
+		return func() error { return c.write(ctx, r, plan) }, nil
+	}, func(r *status.Reading) bool {
+		there, err := leaseapi.PlanOn(r.PlanLease)
+		return err == nil && there.Generation == plan.Generation && there.Digest() == plan.Digest()
+	})
+}
+
+// settle reads, computes a write and makes it, until nobody has written meanwhile. compute returns
+// nil if there is nothing to write. If the answer to a write is lost, because an API server is
+// restarted for example, nobody knows whether it was carried out: settle then reads until ctx ends,
+// and writes again unless written returns true, which says that the write is there.
+func (c *connection) settle(ctx context.Context, compute func(*status.Reading) (write func() error, err error), written func(*status.Reading) bool) error {
+	var lost, conflict error
+	for tries := 0; tries < maxTries; {
+		if lost != nil && !c.pause(ctx) {
+			break
+		}
 		r, err := c.read(ctx)
-		if err != nil {
+		if err != nil && lost != nil && isUnknown(err) {
+			continue
+		}
+		if err != nil || lost != nil && written(r) {
 			return err
 		}
-		plan, wanted, err := compute(r)
-		if err != nil || !wanted {
-			return errors.Join(err)
+		write, err := compute(r)
+		if err != nil || write == nil {
+			return err
 		}
-		if last = c.write(ctx, r, plan); !apierrors.IsConflict(last) && !apierrors.IsAlreadyExists(last) {
-			return last
+		switch err := write(); {
+		case err == nil:
+			return nil
+		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+			conflict = err
+			tries++
+		case isUnknown(err):
+			lost = err
+		default:
+			return err
 		}
 	}
-	return fmt.Errorf("gave up after %d tries, nothing is changed: %w", maxTries, last)
+	if lost != nil {
+		return fmt.Errorf("it is not known whether it was written, look before you try again: %w", lost)
+	}
+	return fmt.Errorf("gave up after %d tries, nothing is changed: %w", maxTries, conflict)
+}
+
+// lostPause is how long settle waits before it looks what has become of a write.
+const lostPause = 500 * time.Millisecond
+
+// pause returns true after lostPause, and false when ctx has ended before.
+func (c *connection) pause(ctx context.Context) bool {
+	timer := c.clock.NewTimer(lostPause)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// isUnknown reports whether an error leaves open whether the API server has carried out a request:
+// the connection has failed, or the server has given up.
+func isUnknown(err error) bool {
+	var answer apierrors.APIStatus
+	return !errors.As(err, &answer) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
+		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err)
 }
 
 // apply makes the edited plan the next one and returns the changes.
