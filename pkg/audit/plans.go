@@ -83,7 +83,7 @@ func (c *checker) readPlans() {
 		}
 		last = w.document
 		if err == nil {
-			err = c.adopt(planned{version: w.version, plan: plan, digest: plan.Digest(), logged: true})
+			err = c.adopt(planned{version: c.inForceSince(w), plan: plan, digest: plan.Digest(), logged: true})
 		}
 		switch {
 		case err == nil, w.unknown:
@@ -93,6 +93,27 @@ func (c *checker) readPlans() {
 			c.report.PlansRefused++
 		}
 	}
+}
+
+// inForceSince returns the first version at which a plan that was written may have been on the Lease.
+// A server that is killed may have carried out a write that it never logged. If this one was made on
+// a version later than another write's, and nobody in the log has made that version, the plan may
+// have come with it.
+func (c *checker) inForceSince(w planWrite) uint64 {
+	earlier := false
+	for _, other := range c.planWrites {
+		if other.unknown {
+			continue
+		}
+		if other.version == w.based {
+			return w.version
+		}
+		earlier = earlier || other.version < w.based
+	}
+	if w.unknown || !earlier {
+		return w.version
+	}
+	return w.based
 }
 
 // tookEffect reports whether a plan that was written without an answer came into force: the next

@@ -52,6 +52,12 @@ func TestUnknownWritesOfNewShards(t *testing.T) {
 			s["04 plan"] = s["04 plan"].on(5).code(504)
 			s["04b"] = planLease(t, split, 35, 6.5).on(5)
 		}, want: []audit.Kind{audit.WrongLayout, audit.WrongLayout}},
+		"a server that was killed wrote the plan": {plant: func(s map[string]line) {
+			s["04 plan"] = planLease(t, split, 35, 6.5).on(6)
+		}},
+		"the next write was made on the last one": {plant: func(s map[string]line) {
+			s["04 plan"] = planLease(t, split, 35, 6.5).on(5)
+		}, want: []audit.Kind{audit.WrongLayout, audit.WrongLayout}},
 		"nobody wrote the plan": {plant: func(s map[string]line) {
 			delete(s, "04 plan")
 		}, want: []audit.Kind{audit.WrongLayout, audit.WrongLayout}},
