@@ -149,12 +149,14 @@
 //
 // Layout. Such a Lease has the name that its labels make, its extent never changes, the plan
 // generation that it names was on the plan's Lease before, and a plan in force up to that
-// generation has the shard with that extent. A plan that the fleet's binary writes follows the last
-// one: it has a greater generation, and no shard that keeps its name and covers something else; or
-// it was in force already, and replaces one that could not be used. If others write a plan that
-// cannot follow, the members refuse it, so it is not a violation and not in force; PlansRefused
-// counts it. If the log lacks the plan's Lease, the plan given up front stands for its generation,
-// and other generations are not compared with a plan.
+// generation has the shard with that extent. A plan that the fleet's binary writes follows the
+// last one: it has a greater generation, and no shard that keeps its name and covers something
+// else; or it was in force already, and replaces one that could not be used. If others write a
+// plan that cannot follow, the members refuse it, so it is not a violation and not in force;
+// PlansRefused counts it. If the log lacks the plan's Lease, the plan given up front stands for
+// its generation, and other generations are not compared with a plan. If a write of the plan was
+// made on a version that the log does not have, a server that was killed may have written the
+// plan with that version: it counts as in force since then.
 //
 // Overlap. Two shards whose extents overlap may be held at the same time: the successor is claimed
 // first, and waits until its predecessors have been released or have run out (rule 6 of the

@@ -93,10 +93,6 @@ func (c *copies) keeps(obj any) bool {
 
 // form returns an object that was read as the informer stores it.
 func (c *copies) form(obj any) any {
-	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		tombstone.Obj = c.form(tombstone.Obj)
-		return tombstone
-	}
 	if c.keeps(obj) {
 		return obj
 	}
@@ -147,6 +143,11 @@ func (i *Informer) beginList(ctx context.Context, first bool) (taking, error) {
 	}, nil
 }
 
+// mayHoldSlim reports whether the informer may hold slim copies where a follower needs whole objects.
+func (i *Informer) mayHoldSlim(into *sink) bool {
+	return i.copies != nil && !into.within.IsEverything()
+}
+
 // wantedLocked returns the ranges whose objects are worth keeping whole.
 func (i *Informer) wantedLocked() []shard.Range {
 	wanted := slices.Clone(i.copies.expected())
@@ -162,7 +163,7 @@ func (i *Informer) wantedLocked() []shard.Range {
 // willHold reports whether the informer has all of what a follower needs, or will have it when it
 // has listed, or when the follower that has joined is as far as the informer.
 func (i *Informer) willHold(into *sink) bool {
-	if i.copies == nil || into.within.IsEverything() {
+	if !i.mayHoldSlim(into) {
 		return true
 	}
 	i.mu.Lock()
@@ -183,7 +184,7 @@ func (i *Informer) willHold(into *sink) bool {
 // join makes the informer store changes in the range of into whole from now on, until unfollow. It
 // does nothing while the informer is being listed.
 func (i *Informer) join(into *sink) {
-	if i.copies == nil || into.within.IsEverything() {
+	if !i.mayHoldSlim(into) {
 		return
 	}
 	i.mu.Lock()
@@ -196,7 +197,7 @@ func (i *Informer) join(into *sink) {
 // adoptableLocked returns what the informer would take over from into to hold all of its range
 // whole. It returns false if that is not enough: into has missed something.
 func (i *Informer) adoptableLocked(into *sink) (mine []any, ok bool) {
-	if i.copies == nil || into.within.IsEverything() {
+	if !i.mayHoldSlim(into) {
 		return nil, true
 	}
 	if i.copies.isListing && !slices.Contains(i.copies.listing, into.within) {
@@ -219,7 +220,7 @@ func (i *Informer) adoptableLocked(into *sink) (mine []any, ok bool) {
 		}
 		for _, obj := range objects {
 			held, exists, err := into.i.indexer.Get(obj)
-			switch version := resourceVersion(obj); {
+			switch version := present.VersionOf(obj); {
 			case err != nil:
 				return nil, false
 			case exists && sameVersion(held, obj):
@@ -238,7 +239,7 @@ func (i *Informer) adoptLocked(into *sink, mine []any) {
 	for _, obj := range mine {
 		i.exchangeLocked(obj)
 	}
-	if i.copies == nil || into.within.IsEverything() {
+	if !i.mayHoldSlim(into) {
 		return
 	}
 	delete(i.copies.joining, into)

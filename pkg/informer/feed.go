@@ -362,7 +362,7 @@ func (r *reading) Delete(obj any) error { return r.change(obj, (*sink).Delete) }
 func (r *reading) change(obj any, step func(into *sink, obj any) error) error {
 	r.feed.mu.Lock()
 	defer r.feed.mu.Unlock()
-	version := resourceVersion(obj)
+	version := present.VersionOf(obj)
 	if len(r.portions) == 0 {
 		return nil // it has ended
 	}

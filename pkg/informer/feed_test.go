@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
+	"github.com/flotilla-kube/flotilla/pkg/informer/present"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -263,7 +264,7 @@ func TestRangeIsNotTakenBack(t *testing.T) {
 	check := func(after string, joined bool, version string) {
 		t.Helper()
 		held, _, _ := late.GetStore().GetByKey("ns/1")
-		if held == nil || resourceVersion(held) != version || (len(second.portions) == 0) != joined {
+		if held == nil || present.VersionOf(held) != version || (len(second.portions) == 0) != joined {
 			t.Errorf("after %s the range holds %v, has gone over: %t; want %t, version %s", after, held, len(second.portions) == 0, joined, version)
 		}
 	}

@@ -52,7 +52,7 @@ func (i *Informer) unfollow(into *sink) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	delete(i.followers, into)
-	if i.copies != nil && !into.within.IsEverything() {
+	if i.mayHoldSlim(into) {
 		delete(i.copies.joining, into)
 		i.reduceLocked([]shard.Range{into.within})
 	}

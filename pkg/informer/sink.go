@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
+	"github.com/flotilla-kube/flotilla/pkg/informer/present"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -47,7 +47,7 @@ func (s *sink) Update(obj any) error { return s.upsert(obj) }
 func (s *sink) upsert(obj any) error {
 	s.i.mu.Lock()
 	defer s.i.mu.Unlock()
-	rv := resourceVersion(obj)
+	rv := present.VersionOf(obj)
 	if !s.keeps(obj) || faults.DropEvent() {
 		s.passLocked(rv)
 		return nil
@@ -77,7 +77,7 @@ func (s *sink) upsert(obj any) error {
 func (s *sink) Delete(obj any) error {
 	s.i.mu.Lock()
 	defer s.i.mu.Unlock()
-	rv := resourceVersion(obj)
+	rv := present.VersionOf(obj)
 	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok && !s.keeps(tombstone.Obj) || !ok && !s.keeps(obj) {
 		s.passLocked(rv)
 		return nil
@@ -285,11 +285,4 @@ func (s *sink) trimmed(obj any) (any, error) {
 		return nil, fmt.Errorf("transforming %T: %w", obj, err)
 	}
 	return out, nil
-}
-
-func resourceVersion(obj any) string {
-	if accessor, err := meta.Accessor(obj); err == nil {
-		return accessor.GetResourceVersion()
-	}
-	return ""
 }

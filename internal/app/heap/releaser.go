@@ -118,10 +118,7 @@ func (r *Releaser) Run(ctx context.Context) {
 // end releases memory after the usual GC percent has been restored.
 func (r *Releaser) end() {
 	r.mu.Lock()
-	if r.eager {
-		r.eager = false
-		debug.SetGCPercent(r.usual)
-	}
+	r.restoreLocked()
 	r.mu.Unlock()
 	r.release()
 }
@@ -149,10 +146,17 @@ func (r *Releaser) calm() (wait time.Duration, soon bool) {
 	r.collect() // takes long, and a fill must not wait for it
 	r.mu.Lock()
 	if r.fills == 0 {
+		r.restoreLocked()
+	}
+	return 0, false
+}
+
+// restoreLocked makes the usual GC percent apply.
+func (r *Releaser) restoreLocked() {
+	if r.eager {
 		r.eager = false
 		debug.SetGCPercent(r.usual)
 	}
-	return 0, false
 }
 
 // settle waits until memory should be released, and returns true; false when ctx has ended.

@@ -222,7 +222,7 @@ func (s *state) watchChanges(ctx context.Context) bool {
 			if !open || event.Type == watch.Error {
 				return false
 			}
-			version := versionOf(event.Object)
+			version := VersionOf(event.Object)
 			if !Reached(version, from) {
 				return false // It cannot be compared, and proves nothing.
 			}
@@ -298,7 +298,8 @@ func Reached(version, mark string) bool {
 	return err == nil && order >= 0
 }
 
-func versionOf(obj any) string {
+// VersionOf returns the resource version of an object; empty if it is none.
+func VersionOf(obj any) string {
 	if accessor, err := meta.Accessor(obj); err == nil {
 		return accessor.GetResourceVersion()
 	}
