@@ -1,12 +1,13 @@
 package live
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 
@@ -196,12 +198,25 @@ func slowRenewals(_ *testing.T, w *fixture) func(*testing.T) {
 	return func(*testing.T) { w.proxy.set(nil) }
 }
 
-// slowAcquisitions leaves three of four writes of a shard's Lease unanswered, while another member
-// leaves and comes back. Members repeat unanswered requests after half the renew deadline.
+// slowAcquisitions leaves the first attempt of a member to take each shard's Lease unanswered, while
+// another member leaves and comes back. A member repeats an unanswered request after half the renew
+// deadline.
 func slowAcquisitions(t *testing.T, w *fixture) func(*testing.T) {
-	var writes atomic.Int64
+	var attempts sync.Map
 	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
-		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/leases/flotilla-namespaces-") && writes.Add(1)%4 != 0 {
+		if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "/leases/flotilla-namespaces-") {
+			return
+		}
+		lease, err := leaseOf(r)
+		if err != nil {
+			t.Errorf("a write of a Lease cannot be read: %v", err)
+			return
+		}
+		if !strings.HasPrefix(ptr.Deref(lease.Spec.HolderIdentity, ""), names[2]+"_") {
+			return // it is released, or asked for
+		}
+		term := fmt.Sprintf("%s %d", lease.Name, ptr.Deref(lease.Spec.LeaseTransitions, 0))
+		if _, again := attempts.LoadOrStore(term, true); !again {
 			keep(r, time.Hour, ended)
 		}
 	})
@@ -214,6 +229,24 @@ func slowAcquisitions(t *testing.T, w *fixture) func(*testing.T) {
 		w.proxy.set(nil)
 		w.settle(t)
 	}
+}
+
+// leaseOf returns the Lease that a request writes. The request can be sent on.
+func leaseOf(r *http.Request) (*coordinationv1.Lease, error) {
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(text))
+	obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	lease, is := obj.(*coordinationv1.Lease)
+	if !is {
+		return nil, fmt.Errorf("it is a %T", obj)
+	}
+	return lease, nil
 }
 
 // hangingLists kills a member. Another one, which takes over some of its shards, gets no answer
