@@ -21,7 +21,7 @@ type absence struct {
 
 // absenceOf returns the absence of a resource; nil for one that is built in.
 func (p *Pool) absenceOf(gvr schema.GroupVersionResource) *absence {
-	if _, builtIn := p.kinds.byResource[gvr]; builtIn {
+	if _, builtIn := p.kinds.ByResource[gvr]; builtIn {
 		return nil
 	}
 	p.mu.Lock()

@@ -38,7 +38,7 @@ func (f *Factory) CatchUp(ctx context.Context, marks map[schema.GroupResource]Ma
 			}
 			continue
 		}
-		if err := e.cache().await(ctx, func() bool { return passed(e, mark) }); err != nil {
+		if err := e.cache().Await(ctx, func() bool { return passed(e, mark) }); err != nil {
 			return fmt.Errorf("the cache of %s is at version %q, and has not seen the last write, %q: %w",
 				e.resource.GroupResource(), e.LastSyncResourceVersion(), mark.Version, err)
 		}
@@ -54,7 +54,7 @@ func (f *Factory) See(ctx context.Context, resource schema.GroupResource, versio
 		if e.resource.GroupResource() != resource || e.narrow != "" {
 			continue
 		}
-		if err := e.cache().await(ctx, func() bool { return present.Reached(e.LastSyncResourceVersion(), version) }); err != nil {
+		if err := e.cache().Await(ctx, func() bool { return present.Reached(e.LastSyncResourceVersion(), version) }); err != nil {
 			if errors.Is(err, context.DeadlineExceeded) {
 				f.pool.unseen.Add(1)
 			}

@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +58,7 @@ func (r Resource) validate() error {
 }
 
 // registered returns the resources of a PoolConfig by type.
-func registered(resources []Resource, built *kinds) (map[reflect.Type]Resource, error) {
+func registered(resources []Resource, built *listwatch.Kinds) (map[reflect.Type]Resource, error) {
 	byType := make(map[reflect.Type]Resource, len(resources))
 	for _, r := range resources {
 		if err := r.validate(); err != nil {
@@ -64,7 +66,7 @@ func registered(resources []Resource, built *kinds) (map[reflect.Type]Resource, 
 		}
 		typ := reflect.TypeOf(r.Object)
 		_, twice := byType[typ]
-		_, builtIn := built.byType[typ]
+		_, builtIn := built.ByType[typ]
 		switch {
 		case r.Scope == "":
 			return nil, fmt.Errorf("field Scope of %v is missing", r.GVR)
@@ -98,7 +100,7 @@ func (f *Factory) Dynamic(gvr schema.GroupVersionResource) (informers.GenericInf
 	}
 	key := sharedKey{resource: gvr, object: unstructuredType, root: f.isRoot(gvr, namespaced)}
 	listsOnly := watchlist.DoesClientNotSupportWatchListSemantics(client)
-	read := f.pool.observed(key, dynamicResource{client.Resource(gvr)}, listsOnly)
+	read := f.pool.observed(key, listwatch.Unstructured(client.Resource(gvr)), listsOnly)
 	return genericOf(gvr, f.informer(key, nil, namespaced, read, &unstructured.Unstructured{})), nil
 }
 
@@ -111,7 +113,7 @@ func (f *Factory) Metadata(gvr schema.GroupVersionResource) (informers.GenericIn
 	if err != nil {
 		return nil, err
 	}
-	_, builtIn := f.pool.kinds.byResource[gvr]
+	_, builtIn := f.pool.kinds.ByResource[gvr]
 	key := sharedKey{resource: gvr, metadata: true, strict: builtIn, root: f.isRoot(gvr, namespaced)}
 	return f.metadataOf(key, namespaced), nil
 }
@@ -130,7 +132,7 @@ func (f *Factory) Custom(r Resource) (cache.SharedIndexInformer, error) {
 		return nil, err
 	}
 	typ := reflect.TypeOf(r.Object)
-	if k, ok := f.pool.kinds.byType[typ]; ok && k.Resource == r.GVR {
+	if k, ok := f.pool.kinds.ByType[typ]; ok && k.Resource == r.GVR {
 		return f.typed(k), nil
 	}
 	key := sharedKey{resource: r.GVR, object: typ, root: f.isRoot(r.GVR, namespaced)}
@@ -162,7 +164,7 @@ func (f *Factory) scopeOf(gvr schema.GroupVersionResource, said meta.RESTScopeNa
 // isRoot reports whether informers of a resource refuse objects that have a namespace. The scope of
 // a built-in resource is certain, and its informers need not look.
 func (f *Factory) isRoot(gvr schema.GroupVersionResource, namespaced bool) bool {
-	_, builtIn := f.pool.kinds.byResource[gvr]
+	_, builtIn := f.pool.kinds.ByResource[gvr]
 	return !builtIn && !namespaced
 }
 
@@ -173,8 +175,8 @@ func (f *Factory) metadataOf(key sharedKey, namespaced bool) informers.GenericIn
 }
 
 // readsMetadata returns a reader of the metadata of a resource's objects.
-func (p *Pool) readsMetadata(key sharedKey) reader {
-	return p.observed(key, metadataResource{p.config.Metadata.Resource(key.resource)}, false)
+func (p *Pool) readsMetadata(key sharedKey) listwatch.Reader {
+	return p.observed(key, listwatch.Metadata(p.config.Metadata.Resource(key.resource)), false)
 }
 
 // genericOf returns an informer with a lister of whatever it holds.
@@ -189,7 +191,7 @@ var errNoStreams = errors.New("the client knows no lists in the form of watches"
 
 // observedResource notes whether the API server has the resource.
 type observedResource struct {
-	reader
+	listwatch.Reader
 	absence *absence
 	// listsOnly says that the client, a fake, does not know lists in the form of watches.
 	listsOnly bool
@@ -197,27 +199,27 @@ type observedResource struct {
 
 // observed returns read for an informer of key, and records absence. A built-in resource is always
 // there.
-func (p *Pool) observed(key sharedKey, read reader, listsOnly bool) reader {
+func (p *Pool) observed(key sharedKey, read listwatch.Reader, listsOnly bool) listwatch.Reader {
 	a := p.absenceOf(key.resource)
 	if a == nil && !listsOnly {
 		return read
 	}
-	return observedResource{reader: read, absence: a, listsOnly: listsOnly}
+	return observedResource{Reader: read, absence: a, listsOnly: listsOnly}
 }
 
 // List implements reader.
 func (r observedResource) List(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	list, err := r.reader.List(ctx, options)
+	list, err := r.Reader.List(ctx, options)
 	r.absence.note(err)
 	return list, err
 }
 
 // Watch implements reader.
 func (r observedResource) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	if r.listsOnly && streams(options) {
+	if r.listsOnly && listwatch.Streams(options) {
 		return nil, errNoStreams
 	}
-	w, err := r.reader.Watch(ctx, options)
+	w, err := r.Reader.Watch(ctx, options)
 	r.absence.note(err)
 	return w, err
 }
@@ -235,4 +237,11 @@ func (c custom) List(ctx context.Context, options metav1.ListOptions) (runtime.O
 // Watch implements reader.
 func (c custom) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	return c.from.WatchWithContext(ctx, options)
+}
+
+// FilterWatch returns a watch of what take makes of the objects of another one, without those for
+// which take returns false. Bookmarks and errors pass unchanged. Unlike apimachinery's
+// watch.Filter, it leaves no goroutine behind when it is stopped.
+func FilterWatch(w watch.Interface, take func(obj any) (taken any, ok bool)) watch.Interface {
+	return listwatch.FilterWatch(w, take, nil, false)
 }

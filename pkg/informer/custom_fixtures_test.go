@@ -1,8 +1,13 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+
 	"context"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -73,7 +78,7 @@ func newBerth(namespace, name string) *unstructured.Unstructured {
 
 func (q *quay) keeps(o metav1.ListOptions, obj any) bool {
 	accessor, err := meta.Accessor(obj)
-	return err == nil && (!q.filters || o.ShardSelector == "" || slices.ContainsFunc(keyspaceHalves, func(half shard.Range) bool {
+	return err == nil && (!q.filters || o.ShardSelector == "" || slices.ContainsFunc(listwatch.KeyspaceHalves, func(half shard.Range) bool {
 		return o.ShardSelector == half.Selector() && half.ContainsNamespace(accessor.GetNamespace())
 	}))
 }
@@ -92,7 +97,7 @@ func (q *quay) list(ctx context.Context, o metav1.ListOptions, list runtime.Obje
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(objects, func(a, b runtime.Object) int { return cmpStrings(name(a), name(b)) })
+	slices.SortFunc(objects, func(a, b runtime.Object) int { return strings.Compare(informertest.Name(a), informertest.Name(b)) })
 	var items []runtime.Object
 	for _, obj := range objects {
 		if q.keeps(o, obj) && (o.Limit == 0 || int64(len(items)) < o.Limit) {
@@ -120,7 +125,7 @@ func (q *quay) watch(ctx context.Context, o metav1.ListOptions, as func(*unstruc
 	if err != nil {
 		return nil, err
 	}
-	return newFilteredWatch(w, func(obj any) (any, bool) {
+	return listwatch.FilterWatch(w, func(obj any) (any, bool) {
 		if !q.keeps(o, obj) {
 			return nil, false
 		}
@@ -218,7 +223,7 @@ func namespacedBerths(gvr schema.GroupVersionResource) (bool, error) {
 // halvesOf returns two factories that know the scope of berths.
 func halvesOf(t *testing.T, p *Pool, scope ScopeFunc) (low, high *Factory) {
 	t.Helper()
-	low, high = p.NewFactory(keyspaceHalves[0], scope), p.NewFactory(keyspaceHalves[1], scope)
+	low, high = p.NewFactory(listwatch.KeyspaceHalves[0], scope), p.NewFactory(listwatch.KeyspaceHalves[1], scope)
 	t.Cleanup(low.Shutdown)
 	t.Cleanup(high.Shutdown)
 	return low, high

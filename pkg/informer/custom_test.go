@@ -1,6 +1,12 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+
 	"context"
 	"errors"
 	"fmt"
@@ -69,7 +75,7 @@ func TestAnyTypeIsPartitioned(t *testing.T) {
 							t.Errorf("the lower half's handler was given %T %v", obj, obj)
 						}
 					}}
-					mustAdd(t, first, stray)
+					informertest.MustAdd(t, first, stray)
 					for _, f := range []*Factory{low, high} {
 						f.StartWithContext(t.Context())
 						if err := f.WaitForCacheSyncWithContext(t.Context()).Err; err != nil {
@@ -92,9 +98,9 @@ func TestAnyTypeIsPartitioned(t *testing.T) {
 					if diff := cmp.Diff(lower, keysOf(first)); diff != "" {
 						t.Errorf("the lower half (-want +got):\n%s", diff)
 					}
-					watches, mode := 1, ClientSide
+					watches, mode := 1, listwatch.ClientSide
 					if filters {
-						watches, mode = 2, ServerSide
+						watches, mode = 2, listwatch.ServerSide
 					}
 					if got := q.watchers(); got != watches {
 						t.Errorf("%d watches, want %d", got, watches)
@@ -231,12 +237,12 @@ func TestClusterScopedThatIsNot(t *testing.T) {
 // TestStrictMetadata checks that handlers and listers of Metadata receive metadata even while it
 // follows whole objects.
 func TestStrictMetadata(t *testing.T) {
-	for name, r := range map[string]shard.Range{"a range": keyspaceHalves[1], "everything": shard.Everything()} {
+	for name, r := range map[string]shard.Range{"a range": listwatch.KeyspaceHalves[1], "everything": shard.Everything()} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
 				object := func(payload string) *v1.ConfigMap {
-					c := configMap(inHalf(t, 1), "one")
+					c := informertest.ConfigMap(inHalf(t, 1), "one")
 					c.Data = map[string]string{"payload": payload}
 					return c
 				}
@@ -255,7 +261,7 @@ func TestStrictMetadata(t *testing.T) {
 						t.Errorf("a handler was given %T", obj)
 					}
 				}
-				mustAdd(t, generic.Informer(), cache.ResourceEventHandlerFuncs{
+				informertest.MustAdd(t, generic.Informer(), cache.ResourceEventHandlerFuncs{
 					AddFunc: look, DeleteFunc: look, UpdateFunc: func(old, obj any) { look(old); look(obj) },
 				})
 				f.StartWithContext(t.Context())
@@ -337,7 +343,7 @@ func TestTypesOfASchemeOfOnesOwn(t *testing.T) {
 // empty once the resource is gone.
 func TestResourceThatComesAndGoes(t *testing.T) {
 	for _, form := range forms {
-		for _, within := range []shard.Range{keyspaceHalves[0], shard.Everything()} {
+		for _, within := range []shard.Range{listwatch.KeyspaceHalves[0], shard.Everything()} {
 			t.Run(fmt.Sprintf("%s of %s", form.name, within), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					q, pool := newQuay(t)
@@ -525,13 +531,13 @@ func TestFormsCountOnce(t *testing.T) {
 // counts, in any order.
 func TestPartsCountWithTheWhole(t *testing.T) {
 	holding := func(names ...string) cache.Indexer {
-		i := newInformer(config{example: &v1.ConfigMap{}})
+		i := store.New(store.Config{Example: &v1.ConfigMap{}})
 		for _, name := range names {
-			if err := i.indexer.Add(configMap("a", name)); err != nil {
+			if err := i.GetIndexer().Add(informertest.ConfigMap("a", name)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		return i.indexer
+		return i.GetIndexer()
 	}
 	part, whole := holding("one"), holding("one", "two", "three")
 	for _, forms := range [][]cache.Indexer{{part, whole}, {whole, part}} {
@@ -581,13 +587,13 @@ func TestClientsWithoutStreamingLists(t *testing.T) {
 		from := r.ListerWatcher.(*cache.ListWatch)
 		watches := from.WatchFuncWithContext
 		from.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			if streams(o) {
+			if listwatch.Streams(o) {
 				streamed++
 				return nil, errors.New("a fake that would send no bookmark")
 			}
 			return watches(ctx, o)
 		}
-		r.ListerWatcher = withoutStreaming{from}
+		r.ListerWatcher = informertest.WithoutStreaming{ListWatch: from}
 		i, err := low.Custom(r)
 		if err != nil {
 			t.Fatal(err)
@@ -612,7 +618,7 @@ func TestNoTransform(t *testing.T) {
 	if err := errors.Join(own.SetTransform(nil), shared.SetTransform(nil)); err != nil {
 		t.Error(err)
 	}
-	if inner(own).(*Informer).transform == nil {
+	if (&store.Sink{Informer: inner(own).(*store.Informer)}).Transformer() == nil {
 		t.Error("the pool's transform is gone")
 	}
 	if err := shared.SetTransform(pool.config.Transform); err == nil {
@@ -645,21 +651,4 @@ func TestStrictMetadataFollowsMetadata(t *testing.T) {
 			t.Errorf("what follows holds (-want +got):\n%s", diff)
 		}
 	})
-}
-
-// TestStrictMetadataOfSlimCopies checks that exchanging slim copies for whole objects leaves the
-// metadata made from them as it is.
-func TestStrictMetadataOfSlimCopies(t *testing.T) {
-	i := newInformer(config{example: &metav1.PartialObjectMetadata{}, shed: asMetadata, strict: true})
-	passed := &sink{i: i, stored: true}
-	for _, step := range []func(any) error{passed.upsert, func(obj any) error { passed.exchange(obj); return nil }} {
-		if err := step(configMap("a", "one")); err != nil {
-			t.Fatal(err)
-		}
-		for _, obj := range i.GetStore().List() {
-			if !isType[*metav1.PartialObjectMetadata](obj) {
-				t.Errorf("the cache holds %T", obj)
-			}
-		}
-	}
 }

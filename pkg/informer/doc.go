@@ -21,6 +21,13 @@
 //     [Factory.Narrowed] and [Factory.Slimmed]. All of a kind, each part of it, slim copies of all
 //     and its metadata are separate informers.
 //
+// # Rooms
+//
+// What an informer holds, whom it notifies and who follows it is in internal/store; how a resource
+// is listed and watched, and who filters it, in internal/listwatch; whether a cache has seen the
+// present, in present. Here is what puts these together: sources (reading alone, reading together,
+// following), the pool, and the factories.
+//
 // # Any type
 //
 // The types of client-go's clientset are built in. Informers of any others give the same

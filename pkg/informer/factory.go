@@ -1,6 +1,10 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
+
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +62,7 @@ type entry struct {
 	resource schema.GroupVersionResource
 	// key names the informer, and read is how it reads.
 	key  sharedKey
-	read reader
+	read listwatch.Reader
 	// absence is the absence of the resource; nil if it is always there.
 	absence *absence
 	// narrow is the field selector of what the informer holds; empty for the whole resource.
@@ -77,11 +81,11 @@ type entry struct {
 }
 
 // cache returns the informer that fills the entry's cache.
-func (e *entry) cache() *Informer {
+func (e *entry) cache() *store.Informer {
 	if v, shared := e.SharedIndexInformer.(*view); shared {
 		return v.shared.Informer
 	}
-	return e.SharedIndexInformer.(*Informer)
+	return e.SharedIndexInformer.(*store.Informer)
 }
 
 // reads returns the shared informer that holds the same objects at the same version; nil for an
@@ -114,8 +118,8 @@ func (e *entry) warm(ctx context.Context) (trust func(ctx context.Context)) {
 
 // wake lets a held informer send events to its handlers.
 func (e *entry) wake() {
-	if own, ok := e.SharedIndexInformer.(*Informer); ok {
-		own.resume()
+	if own, ok := e.SharedIndexInformer.(*store.Informer); ok {
+		own.Resume()
 	}
 }
 
@@ -151,7 +155,7 @@ func (f *Factory) Advance() {
 // newFunc, whose informer would list everything. The informers that client-go's accessors ask for
 // differ only in the type.
 func (f *Factory) InformerFor(obj runtime.Object, _ internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
-	if k, ok := f.pool.kinds.byType[reflect.TypeOf(obj)]; ok {
+	if k, ok := f.pool.kinds.ByType[reflect.TypeOf(obj)]; ok {
 		return f.typed(k)
 	}
 	// Anything else is a programming error. client-go's interface has no way to return it, and an
@@ -172,7 +176,7 @@ func (f *Factory) InformerFor(obj runtime.Object, _ internalinterfaces.NewInform
 // ForResource implements informers.SharedInformerFactory for every built-in kind, and for the
 // resources of [PoolConfig.Resources]. The error says that the resource is neither.
 func (f *Factory) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
-	if k, ok := f.pool.kinds.byResource[gvr]; ok {
+	if k, ok := f.pool.kinds.ByResource[gvr]; ok {
 		return genericOf(gvr, f.typed(k)), nil
 	}
 	for _, r := range f.pool.registered {
@@ -187,8 +191,8 @@ func (f *Factory) ForResource(gvr schema.GroupVersionResource) (informers.Generi
 	return nil, fmt.Errorf("no informer found for %v: call Factory.Custom, Dynamic or Metadata instead", gvr)
 }
 
-func (f *Factory) typed(k kind) cache.SharedIndexInformer {
-	return f.informer(sharedKey{resource: k.Resource}, k.Type, k.Namespaced, f.pool.kinds.typed(k), k.newObject())
+func (f *Factory) typed(k listwatch.Kind) cache.SharedIndexInformer {
+	return f.informer(sharedKey{resource: k.Resource}, k.Type, k.Namespaced, f.pool.kinds.Reader(k), k.NewObject())
 }
 
 // metadata returns an informer for the metadata of a resource's objects. Where it follows an
@@ -204,14 +208,14 @@ func (f *Factory) metadata(gvr schema.GroupVersionResource) informers.GenericInf
 }
 
 func (f *Factory) namespaced(gvr schema.GroupVersionResource) (bool, error) {
-	if k, ok := f.pool.kinds.byResource[gvr]; ok {
+	if k, ok := f.pool.kinds.ByResource[gvr]; ok {
 		return k.Namespaced, nil
 	}
 	return f.scope(gvr)
 }
 
 // informer returns the informer for key, made on first use.
-func (f *Factory) informer(key sharedKey, typ reflect.Type, namespaced bool, read reader, example runtime.Object) cache.SharedIndexInformer {
+func (f *Factory) informer(key sharedKey, typ reflect.Type, namespaced bool, read listwatch.Reader, example runtime.Object) cache.SharedIndexInformer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if e, ok := f.informers[key]; ok {
@@ -222,18 +226,18 @@ func (f *Factory) informer(key sharedKey, typ reflect.Type, namespaced bool, rea
 	case f.shutdown:
 		// The caller is about to stop. It gets an informer that stays empty: nobody would give back
 		// one of the pool's.
-		e.SharedIndexInformer, e.close, e.forget = newInformer(config{example: example}), func() error { return nil }, func() {}
+		e.SharedIndexInformer, e.close, e.forget = store.New(store.Config{Example: example}), func() error { return nil }, func() {}
 	case f.within.IsEverything() || !namespaced && key.resource != namespaces:
 		v := newView(f.pool.acquire(key, read, example, f.past), f.past)
 		e.SharedIndexInformer, e.close, e.forget = v, v.close, v.shared.forget
 	case key.resource == namespaces:
 		v := newView(f.pool.acquire(key, read, example, f.past), f.past)
 		own := f.namespacesIn(v, example, e.leader.Store)
-		e.SharedIndexInformer, e.close, e.forget = own, v.close, func() { own.empty(); v.shared.forget() }
+		e.SharedIndexInformer, e.close, e.forget = own, v.close, func() { own.Empty(); v.shared.forget() }
 		e.keep = f.keepsNamespace
 	default:
 		own := f.ranged(key, read, example, e.leader.Store)
-		e.SharedIndexInformer, e.close, e.forget = own, func() error { return nil }, own.empty
+		e.SharedIndexInformer, e.close, e.forget = own, func() error { return nil }, own.Empty
 		e.keep = f.keepsObject
 	}
 	e.typ, e.resource, e.narrow = typ, key.resource, key.narrow
@@ -244,20 +248,20 @@ func (f *Factory) informer(key sharedKey, typ reflect.Type, namespaced bool, rea
 }
 
 // namespacesIn follows all Namespace objects, and keeps those whose name is in the range.
-func (f *Factory) namespacesIn(all *view, example runtime.Object, follows func(*shared)) *Informer {
-	return newInformer(config{
-		example:   example,
-		source:    following{pool: f.pool, lead: all.shared, past: f.past, follows: follows}.source(),
-		keep:      f.keepsNamespace,
-		resync:    f.pool.config.Resync(),
-		transform: f.pool.config.Transform,
-		held:      true,
+func (f *Factory) namespacesIn(all *view, example runtime.Object, follows func(*shared)) *store.Informer {
+	return store.New(store.Config{
+		Example:   example,
+		Source:    following{pool: f.pool, lead: all.shared, past: f.past, follows: follows}.source(),
+		Keep:      f.keepsNamespace,
+		Resync:    f.pool.config.Resync(),
+		Transform: f.pool.config.Transform,
+		Held:      true,
 	})
 }
 
 // ranged holds a namespaced resource's objects in the range: from an informer of the process that
 // holds all objects, or by reading the range.
-func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object, follows func(*shared)) *Informer {
+func (f *Factory) ranged(key sharedKey, read listwatch.Reader, example runtime.Object, follows func(*shared)) *store.Informer {
 	keys, within := append(key.supersets(), key), f.wholeWithin(key)
 	if !within.IsEverything() {
 		keys = append(keys, sharedKey{resource: key.resource, slim: true})
@@ -267,15 +271,15 @@ func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object, fol
 		// The server that was probed filters, but another one may answer.
 		outside: &f.pool.discarded,
 	}
-	return newInformer(config{
-		example:   example,
-		source:    from.source(),
-		keep:      both(f.keepsObject, key.selects()),
-		resync:    f.pool.config.Resync(),
-		transform: f.pool.config.Transform,
-		shed:      f.pool.sheds(key),
-		strict:    key.strict,
-		held:      true,
+	return store.New(store.Config{
+		Example:   example,
+		Source:    from.source(),
+		Keep:      both(f.keepsObject, key.selects()),
+		Resync:    f.pool.config.Resync(),
+		Transform: f.pool.config.Transform,
+		Shed:      f.pool.sheds(key),
+		Strict:    key.strict,
+		Held:      true,
 	})
 }
 
@@ -290,28 +294,28 @@ func (f *Factory) wholeWithin(key sharedKey) shard.Range {
 // reads reads the range by itself if the API server filters, and together with the other ranges of
 // the process if it does not. picks is as in [config].
 func (f *Factory) reads(
-	key sharedKey, read reader, example runtime.Object, keep func(obj any) bool, picks func() func(obj any) bool,
-) source {
-	honoured := func(ctx context.Context) bool { return f.pool.prober.honoured(ctx, key, read) }
-	return func(ctx context.Context, into *sink) {
+	key sharedKey, read listwatch.Reader, example runtime.Object, keep func(obj any) bool, picks func() func(obj any) bool,
+) store.Source {
+	honoured := func(ctx context.Context) bool { return f.pool.prober.Honoured(ctx, key.probed(), read) }
+	return func(ctx context.Context, into *store.Sink) {
 		for ctx.Err() == nil {
 			if !honoured(ctx) {
-				into.lost = f.pool.readTogether(ctx, key, read, &portion{into: into})
+				into.Lost = f.pool.readTogether(ctx, key, read, &portion{into: into})
 				continue
 			}
 			alone, stop := context.WithCancel(ctx)
 			var lost atomic.Bool
-			reflected(&rangeListWatch{
-				reader:    read,
-				selector:  f.within.Selector(),
-				honoured:  honoured,
-				stop:      func() { lost.Store(true); stop() },
-				keep:      keep,
-				picks:     picks,
-				discarded: &f.pool.discarded,
+			reflected(&listwatch.Ranged{
+				Reader:    read,
+				Selector:  f.within.Selector(),
+				Honoured:  honoured,
+				Stop:      func() { lost.Store(true); stop() },
+				Keep:      keep,
+				Picks:     picks,
+				Discarded: &f.pool.discarded,
 			}, example, key.resource.String())(alone, into)
 			stop()
-			into.lost = lost.Load()
+			into.Lost = lost.Load()
 		}
 	}
 }
@@ -359,7 +363,7 @@ func (f *Factory) Warm(ctx context.Context) error {
 	f.mu.Lock()
 	if f.shutdown {
 		f.mu.Unlock()
-		return errStopped
+		return store.ErrStopped
 	}
 	for _, e := range f.informers {
 		e.filling = true
@@ -494,8 +498,8 @@ func (f *Factory) Objects() map[schema.GroupVersionResource]int {
 	defer f.mu.Unlock()
 	objects := map[schema.GroupVersionResource]int{}
 	for key, e := range f.informers {
-		if own, ok := e.SharedIndexInformer.(*Informer); ok {
-			objects[key.resource] += len(own.indexer.ListKeys())
+		if own, ok := e.SharedIndexInformer.(*store.Informer); ok {
+			objects[key.resource] += len(own.GetIndexer().ListKeys())
 		}
 	}
 	return objects
@@ -518,8 +522,8 @@ func (f *Factory) weigh() map[string]int64 {
 	f.mu.Lock()
 	own := map[schema.GroupVersionResource][]cache.Indexer{}
 	for key, e := range f.informers {
-		if i, ok := e.SharedIndexInformer.(*Informer); ok {
-			own[key.resource] = append(own[key.resource], i.indexer)
+		if i, ok := e.SharedIndexInformer.(*store.Informer); ok {
+			own[key.resource] = append(own[key.resource], i.GetIndexer())
 		}
 	}
 	f.mu.Unlock()

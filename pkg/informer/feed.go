@@ -1,6 +1,10 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
+
 	"context"
 	"errors"
 	"slices"
@@ -32,7 +36,7 @@ const gatherPatience = 50 * time.Millisecond
 type feed struct {
 	pool    *Pool
 	key     sharedKey
-	read    reader
+	read    listwatch.Reader
 	example runtime.Object
 	// filters is closed once the server has been found to filter.
 	filters chan struct{}
@@ -51,7 +55,7 @@ type feed struct {
 
 // portion is what a range takes of a feed; feed.mu guards it.
 type portion struct {
-	into    *sink
+	into    *store.Sink
 	reading *reading
 	// since is the version of the portion while its reading has not come that far; empty otherwise.
 	// An informer never goes back in time.
@@ -70,11 +74,11 @@ func (p *portion) takes(version string) bool {
 // readTogether fills mine.into from what the process reads of the whole resource. It returns when
 // ctx has ended, or when the ranges part because the API server has been found to filter; it passes
 // nothing on after that. lost says that it was about to list.
-func (p *Pool) readTogether(ctx context.Context, key sharedKey, read reader, mine *portion) (lost bool) {
-	f := p.enter(key, read, mine.into.i.example)
+func (p *Pool) readTogether(ctx context.Context, key sharedKey, read listwatch.Reader, mine *portion) (lost bool) {
+	f := p.enter(key, read, mine.into.Informer.Example())
 	defer p.leave(f)
-	mine.since = mine.into.place()
-	mine.into = &sink{i: mine.into.i, stored: true}
+	mine.since = mine.into.Place()
+	mine.into = &store.Sink{Informer: mine.into.Informer, Stored: true}
 	f.join(mine)
 	select {
 	case <-f.filters:
@@ -83,7 +87,7 @@ func (p *Pool) readTogether(ctx context.Context, key sharedKey, read reader, min
 	return f.quit(mine)
 }
 
-func (p *Pool) enter(key sharedKey, read reader, example runtime.Object) *feed {
+func (p *Pool) enter(key sharedKey, read listwatch.Reader, example runtime.Object) *feed {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f, ok := p.feeds[key]
@@ -224,8 +228,8 @@ func (r *reading) run(before *reading) {
 			return
 		}
 	}
-	all := reflection{lw: r.listWatch(), example: r.feed.example, name: "shard-informers", description: r.feed.key.resource.String()}
-	all.run(r.ctx, r, from)
+	all := listwatch.Reflection{From: r.listWatch(), Example: r.feed.example, Name: "shard-informers", Description: r.feed.key.resource.String()}
+	all.Run(r.ctx, r, from)
 }
 
 // resume begins to read at the version of the range that is furthest behind.
@@ -249,22 +253,22 @@ func (r *reading) listWatch() cache.ListerWatcher {
 			if err != nil {
 				return nil, err
 			}
-			list, err := r.feed.read.List(ctx, current(options))
+			list, err := r.feed.read.List(ctx, listwatch.Current(options))
 			if err != nil {
 				return nil, err
 			}
-			return list, filterList(list, take, discarded)
+			return list, listwatch.FilterList(list, take, discarded)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			take, discarded, err := r.begin(ctx, streams(options))
+			take, discarded, err := r.begin(ctx, listwatch.Streams(options))
 			if err != nil {
 				return nil, err
 			}
 			w, err := r.feed.read.Watch(ctx, options)
-			if err != nil || !streams(options) {
+			if err != nil || !listwatch.Streams(options) {
 				return w, err
 			}
-			return newFilteredWatch(w, take, discarded, true), nil
+			return listwatch.FilterWatch(w, take, discarded, true), nil
 		},
 	}
 }
@@ -272,10 +276,10 @@ func (r *reading) listWatch() cache.ListerWatcher {
 // begin is called before each request. take keeps of a list what is in one of the present ranges,
 // and discarded counts the rest, see discardedLocked. The error is ctx's; if the server has been
 // found to filter, begin returns only with that error.
-func (r *reading) begin(ctx context.Context, list bool) (take taking, discarded *atomic.Int64, err error) {
+func (r *reading) begin(ctx context.Context, list bool) (take listwatch.Taking, discarded *atomic.Int64, err error) {
 	f := r.feed
-	mode, known := f.pool.prober.mode(ctx, f.key, f.read)
-	if mode == ServerSide {
+	mode, known := f.pool.prober.Mode(ctx, f.key.probed(), f.read)
+	if mode == listwatch.ServerSide {
 		r.setLost(list)
 		f.part()
 		<-ctx.Done() // as all ranges leave
@@ -300,7 +304,7 @@ func (r *reading) begin(ctx context.Context, list bool) (take taking, discarded 
 // picks from everything that the server sends.
 func (r *reading) discardedLocked() *atomic.Int64 {
 	for p := range r.portions {
-		if p.into.i.picks != nil {
+		if p.into.Picks() {
 			return nil
 		}
 	}
@@ -308,16 +312,12 @@ func (r *reading) discardedLocked() *atomic.Int64 {
 }
 
 // takesLocked returns what the current portions take of a list.
-func (r *reading) takesLocked() taking {
+func (r *reading) takesLocked() listwatch.Taking {
 	parts := make([]func(obj any) bool, 0, len(r.portions))
 	for p := range r.portions {
-		if p.into.i.picks != nil {
-			parts = append(parts, p.into.i.picks())
-		} else {
-			parts = append(parts, p.into.keeps)
-		}
+		parts = append(parts, p.into.Takes())
 	}
-	return only(func(obj any) bool {
+	return listwatch.Only(func(obj any) bool {
 		return slices.ContainsFunc(parts, func(keeps func(any) bool) bool { return keeps(obj) })
 	})
 }
@@ -331,7 +331,7 @@ func (r *reading) setLost(lost bool) {
 // askAgain asks until the API server has said whether it filters. A watch that began without the
 // answer would go on without it for minutes.
 func (r *reading) askAgain() {
-	timer := time.NewTimer(probeAgain)
+	timer := time.NewTimer(listwatch.ProbeAgain)
 	defer timer.Stop()
 	for {
 		select {
@@ -339,27 +339,27 @@ func (r *reading) askAgain() {
 		case <-r.ctx.Done():
 			return
 		}
-		if mode, known := r.feed.pool.prober.mode(r.ctx, r.feed.key, r.feed.read); known {
-			if mode == ServerSide {
+		if mode, known := r.feed.pool.prober.Mode(r.ctx, r.feed.key.probed(), r.feed.read); known {
+			if mode == listwatch.ServerSide {
 				r.feed.part()
 			}
 			return
 		}
-		timer.Reset(probeAgain)
+		timer.Reset(listwatch.ProbeAgain)
 	}
 }
 
 // Add implements cache.ReflectorStore.
-func (r *reading) Add(obj any) error { return r.change(obj, (*sink).upsert) }
+func (r *reading) Add(obj any) error { return r.change(obj, (*store.Sink).Update) }
 
 // Update implements cache.ReflectorStore.
-func (r *reading) Update(obj any) error { return r.change(obj, (*sink).upsert) }
+func (r *reading) Update(obj any) error { return r.change(obj, (*store.Sink).Update) }
 
 // Delete implements cache.ReflectorStore.
-func (r *reading) Delete(obj any) error { return r.change(obj, (*sink).Delete) }
+func (r *reading) Delete(obj any) error { return r.change(obj, (*store.Sink).Delete) }
 
 // change passes an event on to the ranges that it belongs to, and to the others as a bookmark.
-func (r *reading) change(obj any, step func(into *sink, obj any) error) error {
+func (r *reading) change(obj any, step func(into *store.Sink, obj any) error) error {
 	r.feed.mu.Lock()
 	defer r.feed.mu.Unlock()
 	version := present.VersionOf(obj)
@@ -423,7 +423,7 @@ func (r *reading) Done() <-chan struct{} { return r.synced }
 
 func (r *reading) keepsLocked(obj any) bool {
 	for p := range r.portions {
-		if p.into.keeps(obj) {
+		if p.into.Keeps(obj) {
 			return true
 		}
 	}

@@ -1,6 +1,12 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+
 	"context"
 	"errors"
 	"fmt"
@@ -102,9 +108,9 @@ func TestRangesReadTogether(t *testing.T) {
 		}
 		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
 		ranges := quarters(t, pool)
-		told := make([]recorder, len(ranges))
+		told := make([]informertest.Recorder, len(ranges))
 		for i, f := range ranges {
-			mustAdd(t, f.reading(configMaps, resource, &v1.ConfigMap{}), &told[i])
+			informertest.MustAdd(t, f.reading(configMaps, resource, &v1.ConfigMap{}), &told[i])
 		}
 		for _, f := range ranges[:3] {
 			f.StartWithContext(t.Context())
@@ -113,7 +119,7 @@ func TestRangesReadTogether(t *testing.T) {
 		time.Sleep(gatherPatience)
 		checkAsked(t, "three ranges", resource, "list watch")
 		for i := range 3 {
-			checkCalls(t, "a range", &told[i], fmt.Sprintf("add %s/one@%d initial=true", names[i], i+1))
+			informertest.CheckCalls(t, "a range", &told[i], fmt.Sprintf("add %s/one@%d initial=true", names[i], i+1))
 		}
 		if n := pool.Discarded(); n != 1 {
 			t.Errorf("discarded %d objects, want that of the fourth range", n)
@@ -133,7 +139,7 @@ func TestRangesReadTogether(t *testing.T) {
 			t.Errorf("%d watches of four ranges, want one", n)
 		}
 		resource.Delete(newConfigMap(names[3], "one")) // 9
-		checkCalls(t, "the range that came later", &told[3], "add "+names[3]+"/one@4 initial=true",
+		informertest.CheckCalls(t, "the range that came later", &told[3], "add "+names[3]+"/one@4 initial=true",
 			"update "+names[3]+"/one@4 -> "+names[3]+"/one@8", "delete "+names[3]+"/one@9")
 		for _, f := range ranges {
 			i := f.reading(configMaps, resource, &v1.ConfigMap{})
@@ -145,8 +151,8 @@ func TestRangesReadTogether(t *testing.T) {
 		ranges[0].Shutdown() // one of those that began the reading
 		resource.Add(newConfigMap(names[0], "two"))
 		resource.Add(newConfigMap(names[3], "two")) // 11
-		checkCalls(t, "the range that came later", &told[3], "add "+names[3]+"/two@11 initial=false")
-		checkCalls(t, "a range that has ended", &told[0], "update "+names[0]+"/one@1 -> "+names[0]+"/one@5")
+		informertest.CheckCalls(t, "the range that came later", &told[3], "add "+names[3]+"/two@11 initial=false")
+		informertest.CheckCalls(t, "a range that has ended", &told[0], "update "+names[0]+"/one@1 -> "+names[0]+"/one@5")
 		checkAsked(t, "ranges that stay", resource, "")
 		for _, f := range ranges {
 			f.Shutdown()
@@ -170,15 +176,15 @@ func TestServerComesToFilter(t *testing.T) {
 		server := &apiServer{}
 		pool := newTestPool(t, server, clock.RealClock{}, 0)
 		ranges := quarters(t, pool)
-		told := make([]recorder, len(ranges))
+		told := make([]informertest.Recorder, len(ranges))
 		for i, f := range ranges {
-			mustAdd(t, f.reading(configMaps, resource, &v1.ConfigMap{}), &told[i])
+			informertest.MustAdd(t, f.reading(configMaps, resource, &v1.ConfigMap{}), &told[i])
 			f.StartWithContext(t.Context())
 		}
-		time.Sleep(probeFor)
+		time.Sleep(listwatch.ProbeFor)
 		checkAsked(t, "ranges", resource, "list watch")
 		server.set(func(s *apiServer) { s.shards = true })
-		time.Sleep(probeFor)
+		time.Sleep(listwatch.ProbeFor)
 		resource.expire()
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -202,7 +208,7 @@ func TestServerComesToFilter(t *testing.T) {
 			if i == 0 {
 				want = append(want, "update "+names[0]+"/one@1 -> "+names[0]+"/one@5")
 			}
-			checkCalls(t, "a range", &told[i], want...)
+			informertest.CheckCalls(t, "a range", &told[i], want...)
 		}
 	})
 }
@@ -218,13 +224,13 @@ func TestServerFiltersThoughTheFirstProbeFailed(t *testing.T) {
 			f.reading(configMaps, resource, &v1.ConfigMap{})
 			f.StartWithContext(t.Context())
 		}
-		time.Sleep(10 * probeAgain) // virtual
+		time.Sleep(10 * listwatch.ProbeAgain) // virtual
 		synctest.Wait()
 		if got := pool.sharing(); len(got) != 1 || got[0] != 4 {
 			t.Fatalf("readings of %v ranges while nobody can tell, want one of 4", got)
 		}
 		server.set(func(s *apiServer) { s.fails = 0 })
-		time.Sleep(2 * probeAgain) // virtual
+		time.Sleep(2 * listwatch.ProbeAgain) // virtual
 		synctest.Wait()
 		if got := pool.sharing(); len(got) != 0 || resource.watchers() != 4 {
 			t.Errorf("%d watches and readings of %v ranges once the server has said that it filters, want 4 and none", resource.watchers(), got)
@@ -243,14 +249,14 @@ func TestRangeIsNotTakenBack(t *testing.T) {
 		return r
 	}
 	first, second := begin(), begin()
-	informers := make([]*Informer, 0, 2)
+	informers := make([]*store.Informer, 0, 2)
 	for _, r := range f.readings {
-		i := newInformer(config{example: &v1.ConfigMap{}})
-		r.portions[&portion{into: &sink{i: i, stored: true}, reading: r}] = struct{}{}
+		i := store.New(store.Config{Example: &v1.ConfigMap{}})
+		r.portions[&portion{into: &store.Sink{Informer: i, Stored: true}, reading: r}] = struct{}{}
 		informers = append(informers, i)
 	}
 	at := func(version string) *v1.ConfigMap {
-		c := configMap("ns", "1")
+		c := informertest.ConfigMap("ns", "1")
 		c.ResourceVersion = version
 		return c
 	}
@@ -361,15 +367,15 @@ func TestListOfLateRangesWaits(t *testing.T) {
 // ranges: other ranges may join it.
 func TestReadingIsSentWhatCameAfterItsList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		end := configMap("", "")
+		end := informertest.ConfigMap("", "")
 		end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
 		names := inQuarters(t)
-		sent := newStream(true, false, watch.Event{Type: watch.Added, Object: newConfigMap(names[0], "one")},
+		sent := informertest.NewStream(true, false, watch.Event{Type: watch.Added, Object: newConfigMap(names[0], "one")},
 			watch.Event{Type: watch.Added, Object: newConfigMap(names[1], "one")}, watch.Event{Type: watch.Bookmark, Object: end},
 			watch.Event{Type: watch.Added, Object: newConfigMap(names[1], "two")})
-		mine := newInformer(config{example: &v1.ConfigMap{}, keep: func(obj any) bool { return obj.(*v1.ConfigMap).Namespace == names[0] }})
+		mine := store.New(store.Config{Example: &v1.ConfigMap{}, Keep: func(obj any) bool { return obj.(*v1.ConfigMap).Namespace == names[0] }})
 		f := &feed{pool: newTestPool(t, &apiServer{}, clock.RealClock{}, 0), key: sharedKey{resource: configMaps}, read: streaming{sent}}
-		r := &reading{feed: f, portions: map[*portion]struct{}{{into: &sink{i: mine}}: {}}}
+		r := &reading{feed: f, portions: map[*portion]struct{}{{into: &store.Sink{Informer: mine}}: {}}}
 		lw := cache.ToListerWatcherWithContext(r.listWatch())
 		w, err := lw.WatchWithContext(t.Context(), metav1.ListOptions{SendInitialEvents: ptr.To(true)})
 		if err != nil {
@@ -378,7 +384,7 @@ func TestReadingIsSentWhatCameAfterItsList(t *testing.T) {
 		defer w.Stop()
 		var got []string
 		for event := range w.ResultChan() {
-			got = append(got, fmt.Sprintf("%s %s", event.Type, name(event.Object)))
+			got = append(got, fmt.Sprintf("%s %s", event.Type, informertest.Name(event.Object)))
 		}
 		want := []string{"ADDED " + names[0] + "/one@", "BOOKMARK /@", "ADDED " + names[1] + "/two@"}
 		if diff := cmp.Diff(want, got); diff != "" || f.pool.Discarded() != 1 {

@@ -1,6 +1,10 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+
 	"bytes"
 	"context"
 	"encoding/json"
@@ -59,7 +63,7 @@ type apiServer struct {
 var servers sync.Map
 
 // serve makes the pool's API server list the metadata of r.
-func serve(p *Pool, gvr schema.GroupVersionResource, r reader) {
+func serve(p *Pool, gvr schema.GroupVersionResource, r listwatch.Reader) {
 	s, known := servers.Load(p)
 	fake, ok := r.(*fakeResource)
 	if !known || !ok {
@@ -76,7 +80,7 @@ func serve(p *Pool, gvr schema.GroupVersionResource, r reader) {
 // metadata returns the metadata of r's objects.
 func (r *fakeResource) metadata() (metav1.PartialObjectMetadataList, error) {
 	var list metav1.PartialObjectMetadataList
-	objects, err := r.server.List(metav1.ListOptions{})
+	objects, err := r.Server.List(metav1.ListOptions{})
 	if err != nil {
 		return list, err
 	}
@@ -179,7 +183,7 @@ func newTestPool(t *testing.T, s *apiServer, c clock.PassiveClock, resync time.D
 
 // fakeResource has the objects of a resource, and can be made unreachable. It implements reader.
 type fakeResource struct {
-	*server
+	*informertest.Server
 	mu sync.Mutex
 	// options are the options of all requests.
 	options []metav1.ListOptions
@@ -249,27 +253,27 @@ func (r *fakeResource) watchers() int {
 }
 
 func newFakeResource(t *testing.T) *fakeResource {
-	r := &fakeResource{server: newServer(), watches: map[*expiring]struct{}{}}
-	t.Cleanup(r.close)
+	r := &fakeResource{Server: informertest.NewServer(), watches: map[*expiring]struct{}{}}
+	t.Cleanup(r.Close)
 	return r
 }
 
 // List implements reader.
 func (r *fakeResource) List(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	r.note(o)
-	if r.down.Load() {
+	if r.Down.Load() {
 		return nil, errors.New("cut off")
 	}
-	return r.server.List(o)
+	return r.Server.List(o)
 }
 
 // Watch implements reader, without lists in the form of watches.
 func (r *fakeResource) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	if r.down.Load() || o.SendInitialEvents != nil {
+	if r.Down.Load() || o.SendInitialEvents != nil {
 		return nil, errors.New("cut off, or a streaming list")
 	}
 	r.note(o)
-	incoming, err := r.server.Watch(o)
+	incoming, err := r.Server.Watch(o)
 	if err != nil {
 		return nil, err
 	}
@@ -314,14 +318,14 @@ func halves(t *testing.T, p *Pool) (low, high *Factory) {
 }
 
 // reading returns a factory's informer of a resource, as ForResource would, that reads from r.
-func (f *Factory) reading(gvr schema.GroupVersionResource, r reader, example runtime.Object) cache.SharedIndexInformer {
+func (f *Factory) reading(gvr schema.GroupVersionResource, r listwatch.Reader, example runtime.Object) cache.SharedIndexInformer {
 	_, isConfigMap := example.(*v1.ConfigMap)
 	serve(f.pool, gvr, r)
 	return inner(f.informer(sharedKey{resource: gvr}, nil, isConfigMap, r, example))
 }
 
 // readingSlim returns a factory's slim informer of a resource, as Slimmed would, that reads from r.
-func (f *Factory) readingSlim(gvr schema.GroupVersionResource, r reader, example runtime.Object) cache.SharedIndexInformer {
+func (f *Factory) readingSlim(gvr schema.GroupVersionResource, r listwatch.Reader, example runtime.Object) cache.SharedIndexInformer {
 	serve(f.pool, gvr, r)
 	return inner(f.informer(sharedKey{resource: gvr, slim: true}, nil, true, r, example))
 }

@@ -1,6 +1,10 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+
 	"cmp"
 	"context"
 	"flag"
@@ -130,11 +134,6 @@ type subject struct {
 	calls   int
 }
 
-// slimConfigMap makes a slim copy: metadata only.
-func slimConfigMap(obj any) any {
-	return &v1.ConfigMap{ObjectMeta: obj.(*v1.ConfigMap).ObjectMeta}
-}
-
 func newModelRun(t *testing.T, random *rand.Rand) *modelRun {
 	h := newHistoryServer(random)
 	server := &apiServer{shards: random.IntN(4) == 0}
@@ -144,7 +143,7 @@ func newModelRun(t *testing.T, random *rand.Rand) *modelRun {
 		m, err := meta.Accessor(obj)
 		notes := m.GetAnnotations()
 		if err != nil || notes["seen"] != "" && notes[inStream] == "" || notes["seen"] == "twice" {
-			t.Errorf("%s is transformed once more than it should be, or %v", name(obj), err)
+			t.Errorf("%s is transformed once more than it should be, or %v", informertest.Name(obj), err)
 			return obj, nil
 		}
 		seen := map[string]string{"seen": "once"}
@@ -158,7 +157,7 @@ func newModelRun(t *testing.T, random *rand.Rand) *modelRun {
 		return obj, nil
 	}
 	h.streams = random.IntN(4) > 0
-	pool.config.Slim = map[schema.GroupVersionResource]func(any) any{configMaps: slimConfigMap}
+	pool.config.Slim = map[schema.GroupVersionResource]func(any) any{configMaps: informertest.SlimConfigMap}
 	ranges, err := shard.EqualRanges(3)
 	if err != nil {
 		t.Fatal(err)
@@ -188,7 +187,7 @@ func (run *modelRun) execute() {
 		run.look()
 	}
 	run.history.set(func() { run.history.down, run.history.lag = false, 2*time.Second })
-	time.Sleep(probeFor) // virtual: whoever lists again learns whether the server filters.
+	time.Sleep(listwatch.ProbeFor) // virtual: whoever lists again learns whether the server filters.
 	run.history.disturb(true)
 	time.Sleep(5 * time.Minute) // virtual: longer than reflectors back off, and many bookmarks.
 	run.look()
@@ -235,7 +234,7 @@ func (run *modelRun) step() {
 	case 11:
 		if run.roll(3) == 0 {
 			run.server.set(func(s *apiServer) { s.shards = !s.shards })
-			time.Sleep(probeFor) // virtual
+			time.Sleep(listwatch.ProbeFor) // virtual
 		}
 	case 13:
 		h.set(func() { h.streams = !h.streams || h.random.IntN(3) > 0 })
@@ -334,15 +333,7 @@ func (run *modelRun) slimFollowers() int {
 	if s == nil {
 		return 0
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := 0
-	for into := range s.followers {
-		if !into.within.IsEverything() {
-			n++
-		}
-	}
-	return n
+	return s.Ranges()
 }
 
 // slimOf returns the informer of slim copies; nil for none.
@@ -378,7 +369,7 @@ func (run *modelRun) toggleRange(i int) {
 // begin makes a range and launches it.
 func (run *modelRun) begin(i int) {
 	s := &subject{
-		t: run.t, run: run, factory: run.pool.NewFactory(run.ranges[i], nil), holds: inRange(run.ranges[i]),
+		t: run.t, run: run, factory: run.pool.NewFactory(run.ranges[i], nil), holds: informertest.InRange(run.ranges[i]),
 		known: map[string]string{}, seen: map[string]int{},
 	}
 	s.informer = s.factory.reading(configMaps, run.history, &v1.ConfigMap{})
@@ -403,7 +394,7 @@ func (run *modelRun) toggleSlim() {
 
 // launch warms or starts a subject, at random.
 func (run *modelRun) launch(s *subject) {
-	mustAdd(run.t, s.informer, s)
+	informertest.MustAdd(run.t, s.informer, s)
 	run.history.set(func() { s.began = run.history.version })
 	if run.roll(2) == 0 {
 		s.start()
@@ -516,10 +507,10 @@ func (run *modelRun) checkSlimEnd(version int) {
 	for _, s := range run.subjects {
 		for _, obj := range s.informer.GetStore().List() {
 			if theirs, _, err := run.slim.informer.GetStore().Get(obj); err != nil || theirs != obj {
-				run.t.Errorf("%s is held by a range, and once more in another copy, or %v", name(obj), err)
+				run.t.Errorf("%s is held by a range, and once more in another copy, or %v", informertest.Name(obj), err)
 			}
 			if len(obj.(*v1.ConfigMap).Data) == 0 {
-				run.t.Errorf("a range holds a slim copy of %s", name(obj))
+				run.t.Errorf("a range holds a slim copy of %s", informertest.Name(obj))
 			}
 			run.whole++
 		}
@@ -533,9 +524,7 @@ func (run *modelRun) checkSlim() {
 	if s.known.leader.Load() != nil {
 		return // It follows.
 	}
-	s.mu.Lock()
-	wanted := s.wantedLocked()
-	s.mu.Unlock()
+	wanted := s.Wanted()
 	_, now := run.history.listed()
 	truth := run.slim.truth(now)
 	for key, obj := range run.slim.holding() {
@@ -546,8 +535,8 @@ func (run *modelRun) checkSlim() {
 		if truth[key] != obj.ResourceVersion {
 			continue // A range that is ahead may have dropped it already.
 		}
-		if !inAny(wanted, obj) {
-			run.t.Errorf("%s is held whole, and for no range", name(obj))
+		if !slices.ContainsFunc(wanted, func(r shard.Range) bool { return r.ContainsNamespace(obj.Namespace) }) {
+			run.t.Errorf("%s is held whole, and for no range", informertest.Name(obj))
 		}
 	}
 }
@@ -559,7 +548,7 @@ func (run *modelRun) part() {
 		return
 	}
 	h := run.history
-	time.Sleep(probeFor) // virtual: the next reader asks the server whether it filters.
+	time.Sleep(listwatch.ProbeFor) // virtual: the next reader asks the server whether it filters.
 	h.write()
 	run.toggleWhole()
 	lists, _ := h.listed()
@@ -687,7 +676,7 @@ func (s *subject) checkShared(whole *Factory) {
 	all := i.GetStore()
 	for _, obj := range s.informer.GetStore().List() {
 		if theirs, _, err := all.Get(obj); err != nil || theirs != obj {
-			s.t.Errorf("%s is held twice, or %v", name(obj), err)
+			s.t.Errorf("%s is held twice, or %v", informertest.Name(obj), err)
 		}
 	}
 }
@@ -696,13 +685,13 @@ func (s *subject) checkShared(whole *Factory) {
 func (s *subject) note(obj any) (key string, version int) {
 	c := obj.(*v1.ConfigMap)
 	if s.over {
-		s.t.Errorf("%s was told after Shutdown", name(obj))
+		s.t.Errorf("%s was told after Shutdown", informertest.Name(obj))
 	}
 	if !s.holds(obj) {
-		s.t.Errorf("%s is outside the range", name(obj))
+		s.t.Errorf("%s is outside the range", informertest.Name(obj))
 	}
 	if s != s.run.slim && len(c.Data) == 0 {
-		s.t.Errorf("the handler of a range receives a slim copy of %s", name(obj))
+		s.t.Errorf("the handler of a range receives a slim copy of %s", informertest.Name(obj))
 	}
 	s.calls++
 	key = c.Namespace + "/" + c.Name
@@ -718,7 +707,7 @@ func (s *subject) OnAdd(obj any, _ bool) {
 	defer s.mu.Unlock()
 	key, version := s.note(obj)
 	if had, there := s.known[key]; there || version <= s.seen[key] {
-		s.t.Errorf("added %s, and had %q, and had seen version %d", name(obj), had, s.seen[key])
+		s.t.Errorf("added %s, and had %q, and had seen version %d", informertest.Name(obj), had, s.seen[key])
 	}
 	s.known[key], s.seen[key] = strconv.Itoa(version), version
 }
@@ -728,8 +717,8 @@ func (s *subject) OnUpdate(old, obj any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key, version := s.note(obj)
-	if !strings.HasSuffix(name(old), "@"+s.known[key]) || version <= s.seen[key] {
-		s.t.Errorf("updated %s to %s, and had %q", name(old), name(obj), s.known[key])
+	if !strings.HasSuffix(informertest.Name(old), "@"+s.known[key]) || version <= s.seen[key] {
+		s.t.Errorf("updated %s to %s, and had %q", informertest.Name(old), informertest.Name(obj), s.known[key])
 	}
 	s.known[key], s.seen[key] = strconv.Itoa(version), version
 }
@@ -743,7 +732,7 @@ func (s *subject) OnDelete(obj any) {
 	}
 	key, version := s.note(obj)
 	if _, there := s.known[key]; !there || version < s.seen[key] {
-		s.t.Errorf("deleted %s, and knew of %v", name(obj), slices.Sorted(maps.Keys(s.known)))
+		s.t.Errorf("deleted %s, and knew of %v", informertest.Name(obj), slices.Sorted(maps.Keys(s.known)))
 	}
 	delete(s.known, key)
 	s.seen[key] = version

@@ -1,6 +1,10 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+
 	"context"
 	"errors"
 	"slices"
@@ -22,7 +26,7 @@ import (
 )
 
 // whole starts an informer of everything that reads from r.
-func whole(t *testing.T, p *Pool, gvr schema.GroupVersionResource, r reader) (*Factory, cache.SharedIndexInformer) {
+func whole(t *testing.T, p *Pool, gvr schema.GroupVersionResource, r listwatch.Reader) (*Factory, cache.SharedIndexInformer) {
 	t.Helper()
 	f := p.NewFactory(shard.Everything(), nil)
 	t.Cleanup(f.Shutdown)
@@ -51,12 +55,12 @@ func TestRangesFollowTheWhole(t *testing.T) {
 		all, everything := whole(t, pool, configMaps, resource)
 		inLow, inHigh := halves(t, pool)
 		first, second := inLow.reading(configMaps, resource, &v1.ConfigMap{}), inHigh.reading(configMaps, resource, &v1.ConfigMap{})
-		var told recorder
-		mustAdd(t, first, &told)
+		var told informertest.Recorder
+		informertest.MustAdd(t, first, &told)
 		for _, f := range []*Factory{inLow, inHigh} {
 			f.StartWithContext(t.Context())
 		}
-		checkCalls(t, "a range that follows", &told, "add "+low+"/one@1 initial=true")
+		informertest.CheckCalls(t, "a range that follows", &told, "add "+low+"/one@1 initial=true")
 		checkFollowed(t, pool, configMaps, 2)
 		if n := resource.requests(); n != 2 || len(pool.Modes()) != 0 {
 			t.Errorf("%d requests and probes for %v, want a list and a watch, and none", n, pool.Modes())
@@ -76,7 +80,7 @@ func TestRangesFollowTheWhole(t *testing.T) {
 
 		all.Shutdown()
 		resource.Modify(newConfigMap(low, "one")) // 4
-		checkCalls(t, "a range that was left", &told, "update "+low+"/one@1 -> "+low+"/one@4")
+		informertest.CheckCalls(t, "a range that was left", &told, "update "+low+"/one@1 -> "+low+"/one@4")
 		checkFollowed(t, pool, configMaps, 0)
 		if n := resource.requests(); n != 4 {
 			t.Errorf("%d requests, want a watch for each range too, and no list", n)
@@ -85,62 +89,11 @@ func TestRangesFollowTheWhole(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		checkFollowed(t, pool, configMaps, 2)
 		resource.Delete(newConfigMap(low, "one")) // 5
-		checkCalls(t, "a range that follows again", &told, "delete "+low+"/one@5")
+		informertest.CheckCalls(t, "a range that follows again", &told, "delete "+low+"/one@5")
 		if n := resource.requests(); n != 6 || first.LastSyncResourceVersion() != everything.LastSyncResourceVersion() {
 			t.Errorf("%d requests, want two more; versions %s and %s", n, first.LastSyncResourceVersion(), everything.LastSyncResourceVersion())
 		}
 	})
-}
-
-// TestFollowRefuses checks that an informer follows neither a source that is behind it nor one that
-// has ended or not synced.
-func TestFollowRefuses(t *testing.T) {
-	for name, c := range map[string]struct {
-		prepare func(parent *sink)
-		version string
-		want    bool
-	}{
-		"not synced":     {func(s *sink) { _ = s.Bookmark("9") }, "5", false},
-		"behind":         {func(s *sink) { _ = s.Replace(nil, "4") }, "5", false},
-		"of no version":  {func(s *sink) { _ = s.Replace(nil, "x") }, "5", false},
-		"deserted":       {func(s *sink) { _ = s.Replace(nil, "6"); s.i.desert() }, "5", false},
-		"ended":          {func(s *sink) { _ = s.Replace(nil, "6"); s.i.stop() }, "5", false},
-		"as far":         {func(s *sink) { _ = s.Replace(nil, "5") }, "5", true},
-		"further, by 1":  {func(s *sink) { _ = s.Replace(nil, "10") }, "9", true},
-		"first of all":   {func(s *sink) { _ = s.Replace(nil, "1") }, "", true},
-		"further, later": {func(s *sink) { _ = s.Replace(nil, "1"); _ = s.Bookmark("7") }, "7", true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			parent, child := newInformer(config{example: &v1.ConfigMap{}}), newInformer(config{example: &v1.ConfigMap{}})
-			_ = (&sink{i: child}).Bookmark(c.version)
-			c.prepare(&sink{i: parent})
-			into := &sink{i: child, stored: true}
-			if got := parent.follow(into); got != c.want {
-				t.Errorf("followed: %t, want %t", got, c.want)
-			}
-			if child.HasSynced() || parent.confirm(into) != c.want || child.HasSynced() != c.want {
-				t.Error("only what follows syncs, and only when it is confirmed")
-			}
-		})
-	}
-}
-
-// TestLeftBeforeItWasConfirmed checks that a follower whose source has ended does not sync when the
-// source turns out to have been fresh.
-func TestLeftBeforeItWasConfirmed(t *testing.T) {
-	parent, child := newInformer(config{example: &v1.ConfigMap{}}), newInformer(config{example: &v1.ConfigMap{}})
-	_ = (&sink{i: parent}).Replace(nil, "1")
-	into := &sink{i: child, stored: true}
-	if !parent.follow(into) {
-		t.Fatal("refused")
-	}
-	parent.desert()
-	if parent.confirm(into) || child.HasSynced() {
-		t.Error("it has synced")
-	}
-	if err := (&sink{i: parent}).Replace([]any{newConfigMap("a", "b")}, "2"); err != nil || len(child.GetStore().List()) != 0 {
-		t.Errorf("it was told of a change, or %v", err)
-	}
 }
 
 // slowReader lists only once it is released.
@@ -267,7 +220,7 @@ func TestFollowersAreOfThePresent(t *testing.T) {
 					}
 					held += f.Objects()[configMaps]
 				}
-				if want := len(resource.server.FakeControllerSource.Items); held != want || time.Since(began) > c.atMost {
+				if want := len(resource.Server.FakeControllerSource.Items); held != want || time.Since(began) > c.atMost {
 					t.Errorf("the ranges hold %d objects of %d after %v, want all within %v", held, want, time.Since(began), c.atMost)
 				}
 				checkFollowed(t, pool, configMaps, c.follows)
@@ -393,11 +346,11 @@ func TestMetadataFollowsWholeObjects(t *testing.T) {
 		garbage := pool.NewFactory(shard.Everything(), nil)
 		defer garbage.Shutdown()
 		low, _ := halves(t, pool)
-		var told [2]recorder
+		var told [2]informertest.Recorder
 		var stores [2]cache.SharedIndexInformer
 		for i, f := range []*Factory{garbage, low} {
 			stores[i] = f.informer(key, nil, true, untyped, &metav1.PartialObjectMetadata{})
-			mustAdd(t, stores[i], &told[i])
+			informertest.MustAdd(t, stores[i], &told[i])
 			f.StartWithContext(t.Context())
 		}
 		held := func() (types []string) {
@@ -409,7 +362,7 @@ func TestMetadataFollowsWholeObjects(t *testing.T) {
 			return types
 		}
 		for i := range told {
-			checkCalls(t, "a handler of metadata", &told[i], "add "+name+"/one@1 initial=true")
+			informertest.CheckCalls(t, "a handler of metadata", &told[i], "add "+name+"/one@1 initial=true")
 		}
 		checkFollowed(t, pool, configMaps, 2)
 		if diff := cmp.Diff([]string{"ConfigMap", "ConfigMap"}, held()); diff != "" || untyped.requests() != 0 {
@@ -429,14 +382,14 @@ func TestMetadataFollowsWholeObjects(t *testing.T) {
 		}
 		untyped.Modify(partial("2"))
 		for i := range told {
-			checkCalls(t, "a handler of metadata", &told[i], "update "+name+"/one@1 -> "+name+"/one@2")
+			informertest.CheckCalls(t, "a handler of metadata", &told[i], "update "+name+"/one@1 -> "+name+"/one@2")
 		}
 		if diff := cmp.Diff([]string{"PartialObjectMetadata", "PartialObjectMetadata"}, held()); diff != "" || !slices.Contains([]int{1, 2}, untyped.requests()) {
 			t.Errorf("%d requests, and it holds (-want +got):\n%s", untyped.requests(), diff)
 		}
 		garbage.Shutdown()
 		untyped.Modify(partial("3"))
-		checkCalls(t, "a range that was left", &told[1], "update "+name+"/one@2 -> "+name+"/one@3")
+		informertest.CheckCalls(t, "a range that was left", &told[1], "update "+name+"/one@2 -> "+name+"/one@3")
 		checkFollowed(t, pool, configMaps, 0)
 	})
 }
@@ -460,10 +413,10 @@ func TestNamespacesLearnOfAList(t *testing.T) {
 		i := inLow.reading(namespaces, spaces, &v1.Namespace{})
 		inLow.StartWithContext(t.Context())
 		synctest.Wait()
-		spaces.cut(true)
+		spaces.Cut(true)
 		spaces.Add(newNamespace(high))
 		spaces.Delete(newNamespace(high))
-		spaces.cut(false)
+		spaces.Cut(false)
 		time.Sleep(time.Minute)
 		if v := i.LastSyncResourceVersion(); v != "3" {
 			t.Errorf("the shard's Namespaces are at version %s, want 3", v)

@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
+
 	"context"
 	"errors"
 	"sync"
@@ -89,14 +91,14 @@ func (s *shared) noteListed() {
 func (s *shared) took() time.Duration { return time.Duration(s.root().known.took.Load()) }
 
 // rereading returns read as a source that can be made to list again.
-func (s *shared) rereading(read source) source {
-	return func(ctx context.Context, into *sink) {
+func (s *shared) rereading(read store.Source) store.Source {
+	return func(ctx context.Context, into *store.Sink) {
 		for ctx.Err() == nil {
 			run, stop := context.WithCancel(ctx)
-			s.known.reads(stop, into.place() == "")
+			s.known.reads(stop, into.Place() == "")
 			read(run, into)
 			stop()
-			into.lost = ctx.Err() == nil
+			into.Lost = ctx.Err() == nil
 		}
 		s.known.reads(nil, false)
 	}
@@ -134,7 +136,7 @@ func (s *shared) awaitFresh(ctx context.Context, past moment) error {
 			continue
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case from == s && errors.Is(err, errStopped):
+		case from == s && errors.Is(err, store.ErrStopped):
 			return err
 		}
 		switch logger := klog.FromContext(ctx); {
@@ -166,7 +168,7 @@ func (s *shared) root() *shared {
 
 // abreast reports whether a following informer is as far as the one that it follows. One that is
 // being deserted may not be.
-func abreast(i, lead *Informer) bool {
+func abreast(i, lead *store.Informer) bool {
 	to := lead.LastSyncResourceVersion() // Asked first, since both move at the same time.
 	at := i.LastSyncResourceVersion()
 	return i == lead || at == to || present.Reached(at, to)
@@ -199,7 +201,7 @@ func (s *shared) checkSince(past moment) (*check, error) {
 	defer s.known.mu.Unlock()
 	switch {
 	case s.known.ended:
-		return nil, errStopped
+		return nil, store.ErrStopped
 	case s.known.proven >= past || s.known.asked.Load().isSince(past):
 		return nil, nil
 	case s.known.check != nil:

@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
+
 	"context"
 	"slices"
 	"sync"
@@ -120,7 +122,7 @@ func (g *given) HasSynced() bool { return cache.IsDone(g.HasSyncedChecker()) }
 func (g *given) HasSyncedChecker() cache.DoneChecker { return givenDone{g} }
 
 // GetController implements cache.SharedInformer.
-func (g *given) GetController() cache.Controller { return state{g} }
+func (g *given) GetController() cache.Controller { return store.ControllerOf(g) }
 
 // givenDone is a given informer as a cache.DoneChecker.
 type givenDone struct{ g *given }

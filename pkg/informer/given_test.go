@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -25,7 +27,7 @@ func newWarmed(t *testing.T) *warmed {
 	w := &warmed{Factory: f, t: t, blocked: make(chan struct{})}
 	maps, nodeResource := newFakeResource(t), newFakeResource(t)
 	for i := range 50 { // some of them in the range
-		maps.Add(configMap(fmt.Sprintf("team-%d-prod", i*i), "one"))
+		maps.Add(informertest.ConfigMap(fmt.Sprintf("team-%d-prod", i*i), "one"))
 	}
 	nodeResource.Add(newNode("one"))
 	f.reading(configMaps, maps, &v1.ConfigMap{})

@@ -1,6 +1,10 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+
 	"cmp"
 	"context"
 	"errors"
@@ -110,7 +114,7 @@ func (h *historyServer) write() {
 	if h.random.IntN(4) == 0 {
 		return
 	}
-	object := configMap(fmt.Sprintf("ns-%c", 'a'+h.random.IntN(8)), strconv.Itoa(h.random.IntN(3)))
+	object := informertest.ConfigMap(fmt.Sprintf("ns-%c", 'a'+h.random.IntN(8)), strconv.Itoa(h.random.IntN(3)))
 	object.UID = types.UID(fmt.Sprintf("%s/%d", object.UID, h.version))
 	event := watch.Added
 	if old, there := h.truth(h.version)[object.Namespace+"/"+object.Name]; there {
@@ -227,7 +231,7 @@ func (h *historyServer) Watch(ctx context.Context, o metav1.ListOptions) (watch.
 	if err := h.pause(ctx); err != nil {
 		return nil, err
 	}
-	if streams(o) {
+	if listwatch.Streams(o) {
 		return h.stream(ctx, o)
 	}
 	from, err := strconv.Atoi(o.ResourceVersion)
@@ -490,7 +494,7 @@ func (h *historyServer) tellChanges(ctx context.Context, w *openWatch, from, beh
 }
 
 var (
-	_ reader             = &historyServer{}
+	_ listwatch.Reader   = &historyServer{}
 	_ metadata.Interface = &historyServer{}
 	_ http.RoundTripper  = &apiServer{}
 )

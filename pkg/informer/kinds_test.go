@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
+
 	"context"
 	"errors"
 	"reflect"
@@ -39,7 +41,7 @@ func TestEachKindHasOneInformer(t *testing.T) {
 				t.Errorf("ForResource of %T leads to another informer, error %v", f, err)
 			}
 		}
-		if _, ok := inner(want).(*Informer); !ok {
+		if _, ok := inner(want).(*store.Informer); !ok {
 			t.Errorf("informer of a namespaced kind is %T", want)
 		}
 		if i := low.InformerFor(&v1.Node{}, nil); reflect.TypeOf(inner(i)) != reflect.TypeFor[*view]() {
@@ -140,16 +142,16 @@ func TestObjectOrMetadata(t *testing.T) {
 func exampleOf(i cache.SharedIndexInformer) any {
 	i = inner(i)
 	if v, ok := i.(*view); ok {
-		return v.shared.example
+		return v.shared.Example()
 	}
-	return i.(*Informer).example
+	return i.(*store.Informer).Example()
 }
 
 func TestWaitForCacheSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		low, _ := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 0))
 		there, down := newFakeResource(t), newFakeResource(t)
-		down.down.Store(true)
+		down.Down.Store(true)
 		typ := reflect.TypeFor[*v1.ConfigMap]()
 		low.informer(sharedKey{resource: configMaps}, typ, true, there, &v1.ConfigMap{})
 		if !low.HasSynced() {

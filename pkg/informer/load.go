@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
+
 	"hash/maphash"
 	"maps"
 	"math"
@@ -45,11 +47,11 @@ func (f *Factory) Load() (Load, bool) {
 	f.mu.Unlock()
 	objects := map[schema.GroupVersionResource]int64{}
 	for key, e := range informers {
-		_, own := e.SharedIndexInformer.(*Informer)
+		_, own := e.SharedIndexInformer.(*store.Informer)
 		if !own && !f.within.IsEverything() || own && key.resource == namespaces {
 			continue // shared by ranges, or Namespaces, which come from the process's one informer
 		}
-		counts, mean := f.pool.measure(key, e.cache().indexer)
+		counts, mean := f.pool.measure(key, e.cache().GetIndexer())
 		total := int64(0)
 		for namespace, n := range counts {
 			total += n
@@ -81,7 +83,7 @@ func (p *Pool) Load() int64 {
 	bytes := 0.0
 	for _, s := range all {
 		if p.sharers(s.key) == 0 {
-			counts, mean := p.measure(s.key, s.indexer)
+			counts, mean := p.measure(s.key, s.GetIndexer())
 			for _, n := range counts {
 				bytes += float64(n) * mean
 			}

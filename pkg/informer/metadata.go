@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
@@ -74,4 +75,27 @@ type either struct {
 // ForResource implements informers.SharedInformerFactory.
 func (e either) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
 	return e.generic.ForResource(gvr)
+}
+
+// sheds returns what reduces a whole object to what an informer of key keeps; nil for all of it.
+func (p *Pool) sheds(key sharedKey) func(obj any) any {
+	switch {
+	case key.metadata:
+		return asMetadata
+	case key.slim:
+		return p.config.Slim[key.resource]
+	default:
+		return nil
+	}
+}
+
+func asMetadata(obj any) any {
+	if _, is := obj.(*metav1.PartialObjectMetadata); is {
+		return obj
+	}
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return obj
+	}
+	return meta.AsPartialObjectMetadata(accessor)
 }

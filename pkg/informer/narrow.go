@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
 	"context"
 	"fmt"
 	"reflect"
@@ -34,7 +36,7 @@ type Narrowed struct {
 func (f *Factory) Narrowed(selectors map[schema.GroupVersionResource]string) (*Narrowed, error) {
 	n := &Narrowed{Factory: f, selectors: make(map[schema.GroupVersionResource]string, len(selectors))}
 	for gvr, text := range selectors {
-		k, ok := f.pool.kinds.byResource[gvr]
+		k, ok := f.pool.kinds.ByResource[gvr]
 		if !ok || gvr.Group != "" || gvr == namespaces {
 			return nil, fmt.Errorf("narrowing %v: only kinds of the core group can be, other than Namespaces", gvr)
 		}
@@ -42,7 +44,7 @@ func (f *Factory) Narrowed(selectors map[schema.GroupVersionResource]string) (*N
 		if err != nil || selector.Empty() {
 			return nil, fmt.Errorf("narrowing %v by %q: must be a field selector that is not empty: %w", gvr, text, err)
 		}
-		known := fieldsOf(k.newObject())
+		known := fieldsOf(k.NewObject())
 		for _, r := range selector.Requirements() {
 			if !known.Has(r.Field) {
 				return nil, fmt.Errorf("narrowing %v by %q: field %q is none of %v", gvr, text, r.Field, known)
@@ -55,7 +57,7 @@ func (f *Factory) Narrowed(selectors map[schema.GroupVersionResource]string) (*N
 
 // InformerFor implements informers.SharedInformerFactory.
 func (n *Narrowed) InformerFor(obj runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
-	k := n.pool.kinds.byType[reflect.TypeOf(obj)]
+	k := n.pool.kinds.ByType[reflect.TypeOf(obj)]
 	if narrow, ok := n.selectors[k.Resource]; ok {
 		return n.part(k, narrow)
 	}
@@ -68,7 +70,7 @@ func (n *Narrowed) ForResource(gvr schema.GroupVersionResource) (informers.Gener
 	if !ok {
 		return n.Factory.ForResource(gvr)
 	}
-	return &generic{informer: n.part(n.pool.kinds.byResource[gvr], narrow), lister: func(i cache.Indexer) cache.GenericLister {
+	return &generic{informer: n.part(n.pool.kinds.ByResource[gvr], narrow), lister: func(i cache.Indexer) cache.GenericLister {
 		return cache.NewGenericLister(i, gvr.GroupResource())
 	}}, nil
 }
@@ -76,27 +78,27 @@ func (n *Narrowed) ForResource(gvr schema.GroupVersionResource) (informers.Gener
 // Core implements informers.SharedInformerFactory.
 func (n *Narrowed) Core() core.Interface { return core.New(n, "", nil) }
 
-func (n *Narrowed) part(k kind, narrow string) cache.SharedIndexInformer {
-	read := part{reader: n.pool.kinds.typed(k), selector: narrow}
-	return n.informer(sharedKey{resource: k.Resource, narrow: narrow}, k.Type, k.Namespaced, read, k.newObject())
+func (n *Narrowed) part(k listwatch.Kind, narrow string) cache.SharedIndexInformer {
+	read := part{Reader: n.pool.kinds.Reader(k), selector: narrow}
+	return n.informer(sharedKey{resource: k.Resource, narrow: narrow}, k.Type, k.Namespaced, read, k.NewObject())
 }
 
 // part reads the objects that a field selector names.
 type part struct {
-	reader
+	listwatch.Reader
 	selector string
 }
 
 // List implements reader.
 func (p part) List(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	options.FieldSelector = p.selector
-	return p.reader.List(ctx, options)
+	return p.Reader.List(ctx, options)
 }
 
 // Watch implements reader.
 func (p part) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	options.FieldSelector = p.selector
-	return p.reader.Watch(ctx, options)
+	return p.Reader.Watch(ctx, options)
 }
 
 // selects returns the filter for what the server sends to an informer of this key; nil keeps

@@ -1,6 +1,10 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+
 	"context"
 	"maps"
 	"slices"
@@ -29,7 +33,7 @@ func newSecret(namespace, name string, kind v1.SecretType) *v1.Secret {
 
 // readingPart returns a factory's informer of a part of Secrets, as Narrowed would, that reads from
 // r.
-func (f *Factory) readingPart(narrow string, r reader) cache.SharedIndexInformer {
+func (f *Factory) readingPart(narrow string, r listwatch.Reader) cache.SharedIndexInformer {
 	return inner(f.informer(sharedKey{resource: secrets, narrow: narrow}, nil, true, part{r, narrow}, &v1.Secret{}))
 }
 
@@ -43,9 +47,9 @@ func TestPartIsFilteredTwice(t *testing.T) {
 			all.Add(newSecret("a", "password", v1.SecretTypeOpaque))
 			f := newTestPool(t, &apiServer{}, clock.RealClock{}, time.Hour).NewFactory(within, nil)
 			defer f.Shutdown()
-			var told recorder
+			var told informertest.Recorder
 			i := f.readingPart(tokens, all)
-			mustAdd(t, i, &told)
+			informertest.MustAdd(t, i, &told)
 			f.StartWithContext(t.Context())
 			time.Sleep(time.Second) // virtual: past what ranges that read together wait for each other
 			synctest.Wait()
@@ -53,7 +57,7 @@ func TestPartIsFilteredTwice(t *testing.T) {
 			all.Add(newSecret("a", "registry", v1.SecretTypeDockerConfigJson))
 			all.Delete(newSecret("a", "registry", v1.SecretTypeDockerConfigJson))
 			all.Delete(newSecret("a", "token", v1.SecretTypeServiceAccountToken))
-			checkCalls(t, "a handler of tokens", &told, "add a/token@1 initial=true", "delete a/token@6")
+			informertest.CheckCalls(t, "a handler of tokens", &told, "add a/token@1 initial=true", "delete a/token@6")
 			if held := i.GetStore().ListKeys(); len(held) != 0 {
 				t.Errorf("the cache of tokens holds %v", held)
 			}
@@ -231,11 +235,11 @@ func TestPartDoesNotWeigh(t *testing.T) {
 func TestProbeBringsNothing(t *testing.T) {
 	server := &apiServer{}
 	pool := newTestPool(t, server, clock.RealClock{}, 0)
-	if pool.prober.honoured(t.Context(), sharedKey{resource: secrets}, nil) {
+	if pool.prober.Honoured(t.Context(), listwatch.Form{Resource: secrets}, nil) {
 		t.Error("a server without shards is said to honour them")
 	}
 	asked := server.requests()
-	if len(asked) != 1 || asked[0].URL.Query().Get("fieldSelector") != probeNobody {
-		t.Errorf("asked %v, want one request, for %s", asked, probeNobody)
+	if len(asked) != 1 || asked[0].URL.Query().Get("fieldSelector") != listwatch.ProbeNobody {
+		t.Errorf("asked %v, want one request, for %s", asked, listwatch.ProbeNobody)
 	}
 }

@@ -1,6 +1,10 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,7 +37,7 @@ func (f *Factory) picked(gvr schema.GroupVersionResource, pick func(metav1.Objec
 }
 
 // pickedFrom returns the informer for what pick picks of a resource, made on first use.
-func (f *Factory) pickedFrom(gvr schema.GroupVersionResource, read reader, pick func(metav1.Object) bool) cache.SharedIndexInformer {
+func (f *Factory) pickedFrom(gvr schema.GroupVersionResource, read listwatch.Reader, pick func(metav1.Object) bool) cache.SharedIndexInformer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	key := sharedKey{resource: gvr, metadata: true, picked: true}
@@ -47,30 +51,30 @@ func (f *Factory) pickedFrom(gvr schema.GroupVersionResource, read reader, pick 
 	return e.given
 }
 
-func (f *Factory) newPicked(key sharedKey, read reader, pick func(metav1.Object) bool) *entry {
+func (f *Factory) newPicked(key sharedKey, read listwatch.Reader, pick func(metav1.Object) bool) *entry {
 	example := &metav1.PartialObjectMetadata{}
 	if f.shutdown {
-		return &entry{SharedIndexInformer: newInformer(config{example: example}), close: func() error { return nil }, forget: func() {}}
+		return &entry{SharedIndexInformer: store.New(store.Config{Example: example}), close: func() error { return nil }, forget: func() {}}
 	}
 	e := &entry{}
-	var own *Informer
-	keep := func(obj any) bool { return picks(own.indexer, pick, obj) }
+	var own *store.Informer
+	keep := func(obj any) bool { return picks(own.GetIndexer(), pick, obj) }
 	listed := func() func(any) bool { return remembering(keep) }
 	from := following{
 		pool: f.pool, keys: key.supersets(), read: f.reads(key.unpicked(), read, example, keep, listed), past: f.past,
 		follows: e.leader.Store,
 	}
-	own = newInformer(config{
-		example:   example,
-		source:    from.source(),
-		keep:      keep,
-		picks:     listed,
-		resync:    f.pool.config.Resync(),
-		transform: f.pool.config.Transform,
-		shed:      f.pool.sheds(key),
-		held:      true,
+	own = store.New(store.Config{
+		Example:   example,
+		Source:    from.source(),
+		Keep:      keep,
+		Picks:     listed,
+		Resync:    f.pool.config.Resync(),
+		Transform: f.pool.config.Transform,
+		Shed:      f.pool.sheds(key),
+		Held:      true,
 	})
-	e.SharedIndexInformer, e.keep, e.close, e.forget = own, keep, func() error { return nil }, own.empty
+	e.SharedIndexInformer, e.keep, e.close, e.forget = own, keep, func() error { return nil }, own.Empty
 	return e
 }
 

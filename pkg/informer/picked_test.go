@@ -1,6 +1,10 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+
 	"context"
 	"errors"
 	"fmt"
@@ -34,15 +38,15 @@ func chosen(name string, picked bool) *metav1.PartialObjectMetadata {
 func isChosen(obj metav1.Object) bool { return len(obj.GetOwnerReferences()) > 0 }
 
 // picking starts an informer that picks, in a pool whose server filters or does not.
-func picking(t *testing.T, filters bool, r reader) (*Pool, *Factory, cache.SharedIndexInformer, *recorder) {
+func picking(t *testing.T, filters bool, r listwatch.Reader) (*Pool, *Factory, cache.SharedIndexInformer, *informertest.Recorder) {
 	t.Helper()
 	pool := newTestPool(t, &apiServer{shards: filters}, clock.RealClock{}, 0)
 	f := pool.NewFactory(shard.Everything(), nil)
 	t.Cleanup(f.Shutdown)
 	serve(pool, configMaps, r)
 	i := inner(f.pickedFrom(configMaps, r, isChosen))
-	told := &recorder{}
-	mustAdd(t, i, told)
+	told := &informertest.Recorder{}
+	informertest.MustAdd(t, i, told)
 	f.StartWithContext(t.Context())
 	time.Sleep(time.Second) // virtual: longer than ranges that read together wait for each other
 	return pool, f, i, told
@@ -59,19 +63,19 @@ func TestPickedStays(t *testing.T) {
 				all.Add(chosen("two", false))   // 2
 				all.Add(chosen("three", false)) // 3
 				_, _, i, told := picking(t, filters, all)
-				checkCalls(t, "at the start", told, "add a/one@1 initial=true")
+				informertest.CheckCalls(t, "at the start", told, "add a/one@1 initial=true")
 				all.Modify(chosen("one", false)) // 4
 				all.Modify(chosen("two", true))  // 5
-				checkCalls(t, "a handler", told, "update a/one@1 -> a/one@4", "add a/two@5 initial=false")
+				informertest.CheckCalls(t, "a handler", told, "update a/one@1 -> a/one@4", "add a/two@5 initial=false")
 				all.expire()
 				time.Sleep(time.Minute)
-				checkCalls(t, "after another list", told)
+				informertest.CheckCalls(t, "after another list", told)
 				if got := i.LastSyncResourceVersion(); got != "5" {
 					t.Errorf("it has come to version %s, want 5", got)
 				}
 				all.Delete(chosen("one", false))   // 6
 				all.Delete(chosen("three", false)) // 7
-				checkCalls(t, "of deletions", told, "delete a/one@6")
+				informertest.CheckCalls(t, "of deletions", told, "delete a/one@6")
 				if keys := i.GetStore().ListKeys(); len(keys) != 1 || keys[0] != "a/two" {
 					t.Errorf("the cache holds %v, want what was picked and is there", keys)
 				}
@@ -99,7 +103,7 @@ func (s *script) List(context.Context, metav1.ListOptions) (runtime.Object, erro
 
 // Watch implements reader.
 func (s *script) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	if !streams(o) {
+	if !listwatch.Streams(o) {
 		s.t.Error("a list in the form of a watch has not gone on as a watch")
 	}
 	return &ticking{events: s.events, stop: sync.OnceFunc(func() { close(s.events) })}, nil
@@ -142,12 +146,12 @@ func TestPickedInAStream(t *testing.T) {
 				another.UID = "another"
 				all.send(watch.Added, another) // 14
 				all.endList()
-				checkCalls(t, "at the end of the list", told, "add a/gets@12 initial=true", "add a/stays@4 initial=true")
+				informertest.CheckCalls(t, "at the end of the list", told, "add a/gets@12 initial=true", "add a/stays@4 initial=true")
 				all.send(watch.Modified, chosen("stays", false)) // 15
 				all.send(watch.Modified, chosen("loses", true))  // 16
 				all.send(watch.Deleted, chosen("gets", false))   // 17
 				all.send(watch.Deleted, chosen("stays", false))  // 18
-				checkCalls(t, "later", told, "delete a/gets@17", "add a/loses@16 initial=false", "update a/stays@4 -> a/stays@15", "delete a/stays@18")
+				informertest.CheckCalls(t, "later", told, "delete a/gets@17", "add a/loses@16 initial=false", "update a/stays@4 -> a/stays@15", "delete a/stays@18")
 				if keys := i.GetStore().ListKeys(); len(keys) != 1 || keys[0] != "a/loses" {
 					t.Errorf("the cache holds %v, want what was picked and is there", keys)
 				}
@@ -203,18 +207,18 @@ func TestPickedIsTheObject(t *testing.T) {
 		all := newFakeResource(t)
 		all.Add(chosen("one", true)) // 1
 		_, _, i, told := picking(t, true, all)
-		checkCalls(t, "at the start", told, "add a/one@1 initial=true")
-		all.cut(true)
+		informertest.CheckCalls(t, "at the start", told, "add a/one@1 initial=true")
+		all.Cut(true)
 		all.end()
 		all.Delete(chosen("one", true)) // 2
 		another := chosen("one", false)
 		another.UID = "another"
 		all.Add(another) // 3
 		all.expire()
-		all.cut(false)
+		all.Cut(false)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		calls := told.take()
+		calls := told.Take()
 		if len(calls) != 1 || calls[0] != "missed a/one@1 a/one" && calls[0] != "delete a/one@2" {
 			t.Errorf("after the object was made again a handler was told %v, want its deletion alone", calls)
 		}
@@ -239,10 +243,10 @@ func TestPickedFollows(t *testing.T) {
 		f := pool.NewFactory(shard.Everything(), nil)
 		defer f.Shutdown()
 		i := inner(f.pickedFrom(configMaps, resource, isChosen))
-		var told recorder
-		mustAdd(t, i, &told)
+		var told informertest.Recorder
+		informertest.MustAdd(t, i, &told)
 		f.StartWithContext(t.Context())
-		checkCalls(t, "a follower", &told, "add a/one@1 initial=true")
+		informertest.CheckCalls(t, "a follower", &told, "add a/one@1 initial=true")
 		checkFollowed(t, pool, configMaps, 1)
 		mine, _, _ := i.GetStore().GetByKey("a/one")
 		if theirs, _, _ := everything.GetStore().GetByKey("a/one"); mine != theirs {
@@ -268,10 +272,10 @@ func TestPickedIsShed(t *testing.T) {
 		f := pool.NewFactory(shard.Everything(), nil)
 		defer f.Shutdown()
 		i := inner(f.pickedFrom(configMaps, resource, isChosen))
-		var told recorder
-		mustAdd(t, i, &told)
+		var told informertest.Recorder
+		informertest.MustAdd(t, i, &told)
 		f.StartWithContext(t.Context())
-		checkCalls(t, "a follower", &told, "add a/one@1 initial=true")
+		informertest.CheckCalls(t, "a follower", &told, "add a/one@1 initial=true")
 		checkFollowed(t, pool, configMaps, 1)
 		all.Shutdown()
 		synctest.Wait()
@@ -279,7 +283,7 @@ func TestPickedIsShed(t *testing.T) {
 		if _, slim := obj.(*metav1.PartialObjectMetadata); !slim || !there || err != nil {
 			t.Errorf("it holds %T, there: %t, %v; want metadata alone", obj, there, err)
 		}
-		checkCalls(t, "a follower that reads by itself", &told)
+		informertest.CheckCalls(t, "a follower that reads by itself", &told)
 	})
 }
 

@@ -1,6 +1,10 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
+
 	"context"
 	"fmt"
 	"maps"
@@ -54,6 +58,16 @@ type PoolConfig struct {
 	Clock Clock
 }
 
+// Mode says who filters a resource by range: [ServerSide] or [ClientSide].
+type Mode = listwatch.Mode
+
+const (
+	// ServerSide: the API server honours shardSelector; the client checks again.
+	ServerSide = listwatch.ServerSide
+	// ClientSide: the server sends everything and the client drops the rest.
+	ClientSide = listwatch.ClientSide
+)
+
 // Clock is what a Pool needs of a clock. The clocks of k8s.io/utils/clock satisfy it.
 type Clock interface{ Now() time.Time }
 
@@ -61,10 +75,10 @@ type Clock interface{ Now() time.Time }
 // it, and what factories need in common. Methods may be called concurrently.
 type Pool struct {
 	config PoolConfig
-	kinds  *kinds
+	kinds  *listwatch.Kinds
 	// registered are the resources of the config by type.
 	registered map[reflect.Type]Resource
-	prober     *prober
+	prober     *listwatch.Prober
 	// discarded counts objects and events that clients dropped because they were outside the range
 	// and nobody in the process needed them.
 	discarded atomic.Int64
@@ -130,6 +144,11 @@ func (k sharedKey) supersets() []sharedKey {
 	return keys
 }
 
+// probed is what a probe of the API server's filter asks about.
+func (k sharedKey) probed() listwatch.Form {
+	return listwatch.Form{Resource: k.resource, Object: k.object}
+}
+
 // unpicked is the key of an informer that holds everything that one with key k picks from.
 func (k sharedKey) unpicked() sharedKey {
 	k.picked = false
@@ -147,7 +166,7 @@ func NewPool(c PoolConfig) (*Pool, error) {
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
-	k, err := newKinds(c.Client)
+	k, err := listwatch.NewKinds(c.Client)
 	if err != nil {
 		return nil, fmt.Errorf("informer pool: %w", err)
 	}
@@ -156,7 +175,7 @@ func NewPool(c PoolConfig) (*Pool, error) {
 		return nil, fmt.Errorf("informer pool: Resources: %w", err)
 	}
 	return &Pool{
-		config: c, kinds: k, registered: resources, prober: newProber(k, c.Clock),
+		config: c, kinds: k, registered: resources, prober: listwatch.NewProber(k, c.Clock),
 		shared: map[sharedKey]*shared{}, factories: map[*Factory]struct{}{},
 		waiting: map[sharedKey]map[*func()]struct{}{}, followers: map[schema.GroupVersionResource]int{},
 		feeds: map[sharedKey]*feed{}, absences: map[schema.GroupVersionResource]*absence{},
@@ -164,7 +183,7 @@ func NewPool(c PoolConfig) (*Pool, error) {
 }
 
 // Modes returns who filters, for each resource that a shard has listed.
-func (p *Pool) Modes() map[schema.GroupVersionResource]Mode { return p.prober.snapshot() }
+func (p *Pool) Modes() map[schema.GroupVersionResource]Mode { return p.prober.Modes() }
 
 // Discarded returns how many objects and events this process has dropped because the API server
 // sent them although they were outside the range. It does not count what the server had to send to
@@ -256,7 +275,7 @@ func (p *Pool) whenRun(keys []sharedKey, f func()) (stop func()) {
 
 // shared is one informer of the pool and its users. Informers that follow it are not users.
 type shared struct {
-	*Informer
+	*store.Informer
 	pool *Pool
 	key  sharedKey
 	// known is what is known about how new its objects are.
@@ -277,7 +296,7 @@ type shared struct {
 // acquire returns the pool's informer for key, which is not started yet if nobody has started it.
 // Each acquire needs one release, and one forget after that. past is the acquirer's; only the first
 // one's counts.
-func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object, past moment) *shared {
+func (p *Pool) acquire(key sharedKey, read listwatch.Reader, example runtime.Object, past moment) *shared {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s, ok := p.shared[key]; ok {
@@ -297,18 +316,18 @@ func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object, past 
 	if keys := key.supersets(); len(keys) > 0 {
 		source = following{pool: p, keys: keys, read: source, past: past, follows: s.known.leader.Store}.source()
 	}
-	s.Informer = newInformer(config{
-		example: example,
-		keep:    key.selects(),
-		source: func(ctx context.Context, into *sink) {
-			into.listed = s.noteListed
+	s.Informer = store.New(store.Config{
+		Example: example,
+		Keep:    key.selects(),
+		Source: func(ctx context.Context, into *store.Sink) {
+			into.Listed = s.noteListed
 			source(ctx, into)
 		},
-		resync:    p.config.Resync(),
-		transform: p.config.Transform,
-		shed:      p.sheds(key),
-		strict:    key.strict,
-		copies:    p.newCopies(key),
+		Resync:    p.config.Resync(),
+		Transform: p.config.Transform,
+		Shed:      p.sheds(key),
+		Strict:    key.strict,
+		Copies:    p.copies(key),
 	})
 	p.shared[key] = s
 	return s
@@ -350,7 +369,7 @@ func (s *shared) release() {
 	if !last {
 		return
 	}
-	s.desert()
+	s.Desert()
 	s.stop()
 	s.start.Do(func() { close(s.ended) }) // never started
 	<-s.ended
@@ -365,21 +384,21 @@ func (s *shared) forget() {
 	last := s.readers == 0
 	s.pool.mu.Unlock()
 	if last {
-		s.empty()
+		s.Empty()
 	}
 }
 
 // everything lists and watches without a filter.
-func (s *shared) everything(read reader) cache.ListerWatcher {
+func (s *shared) everything(read listwatch.Reader) cache.ListerWatcher {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			if options.Continue == "" {
 				s.noteAsked(options.ResourceVersion)
 			}
-			return read.List(ctx, current(options))
+			return read.List(ctx, listwatch.Current(options))
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			if streams(options) {
+			if listwatch.Streams(options) {
 				s.noteAsked(options.ResourceVersion)
 			}
 			return read.Watch(ctx, options)

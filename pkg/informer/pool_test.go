@@ -1,6 +1,10 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+
 	"context"
 	"slices"
 	"testing"
@@ -20,14 +24,6 @@ import (
 
 // Every test here runs in a bubble of virtual time, which fails the test if a goroutine is left at
 // its end.
-
-func checkCalls(t *testing.T, who string, r *recorder, want ...string) {
-	t.Helper()
-	synctest.Wait()
-	if diff := cmp.Diff(want, sortedBy(r.take())); diff != "" {
-		t.Errorf("%s was told (-want +got):\n%s", who, diff)
-	}
-}
 
 func checkShared(t *testing.T, p *Pool, want ...schema.GroupVersionResource) {
 	t.Helper()
@@ -104,32 +100,29 @@ func TestHandlersGoWithTheirShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
 		low, high := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 0))
-		var gone, removed, stays recorder
+		var gone, removed, stays informertest.Recorder
 		ending := low.reading(nodes, resource, &v1.Node{})
-		mustAdd(t, ending, &gone)
-		handle := mustAdd(t, high.reading(nodes, resource, &v1.Node{}), &removed)
-		mustAdd(t, high.reading(nodes, resource, &v1.Node{}), &stays)
+		informertest.MustAdd(t, ending, &gone)
+		handle := informertest.MustAdd(t, high.reading(nodes, resource, &v1.Node{}), &removed)
+		informertest.MustAdd(t, high.reading(nodes, resource, &v1.Node{}), &stays)
 		low.StartWithContext(t.Context())
 		high.StartWithContext(t.Context())
 		synctest.Wait()
 		resource.Add(newNode("one"))
-		checkCalls(t, "the first shard's handler", &gone, "add /one@1 initial=false")
-		checkCalls(t, "the second shard's handler", &stays, "add /one@1 initial=false")
-		removed.take()
+		informertest.CheckCalls(t, "the first shard's handler", &gone, "add /one@1 initial=false")
+		informertest.CheckCalls(t, "the second shard's handler", &stays, "add /one@1 initial=false")
+		removed.Take()
 
 		low.Shutdown()
 		if err := high.reading(nodes, resource, &v1.Node{}).RemoveEventHandler(handle); err != nil {
 			t.Error(err)
 		}
 		resource.Add(newNode("two"))
-		checkCalls(t, "the first shard's handler", &gone)
-		checkCalls(t, "a removed handler", &removed)
-		checkCalls(t, "the second shard's handler", &stays, "add /two@2 initial=false")
+		informertest.CheckCalls(t, "the first shard's handler", &gone)
+		informertest.CheckCalls(t, "a removed handler", &removed)
+		informertest.CheckCalls(t, "the second shard's handler", &stays, "add /two@2 initial=false")
 		shared := high.reading(nodes, resource, &v1.Node{}).(*view).shared
-		shared.mu.Lock()
-		n := len(shared.listeners)
-		shared.mu.Unlock()
-		if n != 1 {
+		if n := shared.Handlers(); n != 1 {
 			t.Errorf("shared informer has %d handlers, want the one that stays", n)
 		}
 		if _, err := ending.AddEventHandler(&gone); err == nil {
@@ -144,7 +137,7 @@ func TestShutdownWaitsForTheLastCall(t *testing.T) {
 		resource.Add(newNode("one"))
 		low, high := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 0))
 		block := make(chan struct{})
-		mustAdd(t, low.reading(nodes, resource, &v1.Node{}), cache.ResourceEventHandlerFuncs{AddFunc: func(any) { <-block }})
+		informertest.MustAdd(t, low.reading(nodes, resource, &v1.Node{}), cache.ResourceEventHandlerFuncs{AddFunc: func(any) { <-block }})
 		high.reading(nodes, resource, &v1.Node{})
 		low.StartWithContext(t.Context())
 		synctest.Wait()
@@ -208,9 +201,9 @@ func TestShutdownOfWhatWasNeverStarted(t *testing.T) {
 		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, time.Minute)
 		low, high := halves(t, pool)
 		for _, f := range []*Factory{low, high, pool.NewFactory(shard.Everything(), nil)} {
-			mustAdd(t, f.reading(nodes, newFakeResource(t), &v1.Node{}), &recorder{})
-			mustAdd(t, f.reading(namespaces, newFakeResource(t), &v1.Namespace{}), &recorder{})
-			mustAdd(t, f.reading(configMaps, newFakeResource(t), &v1.ConfigMap{}), &recorder{})
+			informertest.MustAdd(t, f.reading(nodes, newFakeResource(t), &v1.Node{}), &informertest.Recorder{})
+			informertest.MustAdd(t, f.reading(namespaces, newFakeResource(t), &v1.Namespace{}), &informertest.Recorder{})
+			informertest.MustAdd(t, f.reading(configMaps, newFakeResource(t), &v1.ConfigMap{}), &informertest.Recorder{})
 			defer f.Shutdown()
 		}
 		low.Shutdown()
@@ -235,8 +228,8 @@ func TestAskedForAfterShutdown(t *testing.T) {
 		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
 		low, high := halves(t, pool)
 		low.Shutdown()
-		mustAdd(t, low.reading(nodes, resource, &v1.Node{}), &recorder{})
-		mustAdd(t, low.reading(namespaces, resource, &v1.Namespace{}), &recorder{})
+		informertest.MustAdd(t, low.reading(nodes, resource, &v1.Node{}), &informertest.Recorder{})
+		informertest.MustAdd(t, low.reading(namespaces, resource, &v1.Namespace{}), &informertest.Recorder{})
 		low.StartWithContext(t.Context())
 		checkShared(t, pool)
 		high.reading(nodes, resource, &v1.Node{})
@@ -254,11 +247,11 @@ func TestNamespacesAreDerived(t *testing.T) {
 		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
 		low, high := halves(t, pool)
 		inLow, inHigh := low.reading(namespaces, resource, &v1.Namespace{}), high.reading(namespaces, resource, &v1.Namespace{})
-		var told recorder
-		mustAdd(t, inLow, &told)
+		var told informertest.Recorder
+		informertest.MustAdd(t, inLow, &told)
 		low.StartWithContext(t.Context())
 		high.StartWithContext(t.Context())
-		checkCalls(t, "the low shard", &told, "add /beta@2 initial=true", "add /gamma@3 initial=true")
+		informertest.CheckCalls(t, "the low shard", &told, "add /beta@2 initial=true", "add /gamma@3 initial=true")
 		if !inLow.HasSynced() || !inHigh.HasSynced() {
 			t.Errorf("synced: %t, %t", inLow.HasSynced(), inHigh.HasSynced())
 		}
@@ -270,16 +263,16 @@ func TestNamespacesAreDerived(t *testing.T) {
 		resource.Modify(newNamespace("beta"))
 		resource.Modify(newNamespace("alpha"))
 		resource.Delete(newNamespace("gamma"))
-		checkCalls(t, "the low shard", &told, "update /beta@2 -> /beta@5", "add /delta@4 initial=false", "delete /gamma@7")
+		informertest.CheckCalls(t, "the low shard", &told, "update /beta@2 -> /beta@5", "add /delta@4 initial=false", "delete /gamma@7")
 
 		// Changes while the server cannot be reached show only in a list.
-		resource.cut(true)
+		resource.Cut(true)
 		resource.Delete(newNamespace("beta"))
 		resource.Delete(newNamespace("alpha"))
 		resource.Add(newNamespace("bow"))
-		resource.cut(false)
+		resource.Cut(false)
 		time.Sleep(time.Minute)
-		checkCalls(t, "the low shard", &told, "missed /beta@5 beta", "add /bow@10 initial=false")
+		informertest.CheckCalls(t, "the low shard", &told, "missed /beta@5 beta", "add /bow@10 initial=false")
 		if diff := cmp.Diff([]string{"/bow@10", "/delta@4"}, contents(inLow, all)); diff != "" {
 			t.Errorf("the low shard's cache (-want +got):\n%s", diff)
 		}
@@ -290,7 +283,7 @@ func TestNamespacesAreDerived(t *testing.T) {
 		low.Shutdown()
 		checkShared(t, pool, namespaces)
 		resource.Add(newNamespace("stern"))
-		checkCalls(t, "the shard that has ended", &told)
+		informertest.CheckCalls(t, "the shard that has ended", &told)
 		high.Shutdown()
 		checkShared(t, pool)
 	})
@@ -304,15 +297,15 @@ func TestDerivedInformerResyncsOnItsOwn(t *testing.T) {
 		resource.Add(newNamespace("beta"))
 		low, _ := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 10*time.Second))
 		i := low.reading(namespaces, resource, &v1.Namespace{})
-		never, often := recorder{repetitions: true}, recorder{repetitions: true}
+		never, often := informertest.Recorder{Repetitions: true}, informertest.Recorder{Repetitions: true}
 		if _, err := i.AddEventHandlerWithOptions(&never, cache.HandlerOptions{ResyncPeriod: ptr.To(time.Duration(0))}); err != nil {
 			t.Fatal(err)
 		}
-		mustAdd(t, i, &often)
+		informertest.MustAdd(t, i, &often)
 		low.StartWithContext(t.Context())
 		time.Sleep(25 * time.Second)
-		checkCalls(t, "a handler without resync", &never, "add /beta@1 initial=true")
-		checkCalls(t, "a handler with the default resync", &often,
+		informertest.CheckCalls(t, "a handler without resync", &never, "add /beta@1 initial=true")
+		informertest.CheckCalls(t, "a handler with the default resync", &often,
 			"add /beta@1 initial=true", "update /beta@1 -> /beta@1", "update /beta@1 -> /beta@1")
 	})
 }
@@ -320,9 +313,9 @@ func TestDerivedInformerResyncsOnItsOwn(t *testing.T) {
 // TestShardsPartitionANamespacedKind reads from a server that sends everything, whatever the probe
 // has found.
 func TestShardsPartitionANamespacedKind(t *testing.T) {
-	for _, probed := range []Mode{ServerSide, ClientSide} {
+	for _, probed := range []listwatch.Mode{listwatch.ServerSide, listwatch.ClientSide} {
 		t.Run(string(probed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { partitionANamespacedKind(t, &apiServer{shards: probed == ServerSide}) })
+			synctest.Test(t, func(t *testing.T) { partitionANamespacedKind(t, &apiServer{shards: probed == listwatch.ServerSide}) })
 		})
 	}
 }
@@ -330,7 +323,7 @@ func TestShardsPartitionANamespacedKind(t *testing.T) {
 func partitionANamespacedKind(t *testing.T, probed *apiServer) {
 	resource := newFakeResource(t)
 	for _, name := range []string{"alpha", "beta", "gamma"} {
-		resource.Add(configMap(name, "1"))
+		resource.Add(informertest.ConfigMap(name, "1"))
 	}
 	pool := newTestPool(t, probed, clock.RealClock{}, 0)
 	low, high := halves(t, pool)
@@ -339,8 +332,8 @@ func partitionANamespacedKind(t *testing.T, probed *apiServer) {
 	high.StartWithContext(t.Context())
 	time.Sleep(time.Second) // virtual: longer than ranges that read together wait for each other
 	synctest.Wait()
-	resource.Add(configMap("delta", "1"))
-	resource.Delete(configMap("beta", "1"))
+	resource.Add(informertest.ConfigMap("delta", "1"))
+	resource.Delete(informertest.ConfigMap("beta", "1"))
 	synctest.Wait()
 	if diff := cmp.Diff([]string{"delta/1@4", "gamma/1@3"}, contents(inLow, all)); diff != "" {
 		t.Errorf("the low shard's cache (-want +got):\n%s", diff)
@@ -354,7 +347,7 @@ func partitionANamespacedKind(t *testing.T, probed *apiServer) {
 	}
 	// Three objects and two events: when each range reads alone, each of them is outside one of the
 	// two ranges.
-	want := map[Mode]int64{ServerSide: 5, ClientSide: 0}[pool.Modes()[configMaps]]
+	want := map[listwatch.Mode]int64{listwatch.ServerSide: 5, listwatch.ClientSide: 0}[pool.Modes()[configMaps]]
 	if got := pool.Discarded(); got != want {
 		t.Errorf("discarded %d objects and events, want %d", got, want)
 	}

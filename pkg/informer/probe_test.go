@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +24,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-func newTestProber(t *testing.T, s *apiServer) (*prober, *Pool, *clocktesting.FakePassiveClock) {
+func newTestProber(t *testing.T, s *apiServer) (*listwatch.Prober, *Pool, *clocktesting.FakePassiveClock) {
 	t.Helper()
 	clock := clocktesting.NewFakePassiveClock(time.Now())
 	pool := newTestPool(t, s, clock, 0)
@@ -30,9 +32,9 @@ func newTestProber(t *testing.T, s *apiServer) (*prober, *Pool, *clocktesting.Fa
 }
 
 // checkProbe checks the answer to a probe, and the number of requests it takes.
-func checkProbe(t *testing.T, p *prober, s *apiServer, gvr schema.GroupVersionResource, want bool, requests int) {
+func checkProbe(t *testing.T, p *listwatch.Prober, s *apiServer, gvr schema.GroupVersionResource, want bool, requests int) {
 	t.Helper()
-	if got := p.honoured(t.Context(), sharedKey{resource: gvr}, nil); got != want {
+	if got := p.Honoured(t.Context(), listwatch.Form{Resource: gvr}, nil); got != want {
 		t.Errorf("server is said to filter %s: %t, want %t", gvr.Resource, got, want)
 	}
 	if got := len(s.requests()); got != requests {
@@ -44,17 +46,17 @@ func TestProbe(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		server *apiServer
-		want   Mode
+		want   listwatch.Mode
 	}{
-		{"a server that echoes the selector", &apiServer{shards: true}, ServerSide},
-		{"a server that does not", &apiServer{}, ClientSide},
-		{"a server that refuses", &apiServer{shards: true, fails: http.StatusInternalServerError}, ClientSide},
-		{"a server that does not let us", &apiServer{shards: true, fails: http.StatusForbidden}, ClientSide},
+		{"a server that echoes the selector", &apiServer{shards: true}, listwatch.ServerSide},
+		{"a server that does not", &apiServer{}, listwatch.ClientSide},
+		{"a server that refuses", &apiServer{shards: true, fails: http.StatusInternalServerError}, listwatch.ClientSide},
+		{"a server that does not let us", &apiServer{shards: true, fails: http.StatusForbidden}, listwatch.ClientSide},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p, pool, _ := newTestProber(t, test.server)
-			checkProbe(t, p, test.server, configMaps, test.want == ServerSide, 1)
-			want := map[schema.GroupVersionResource]Mode{configMaps: test.want}
+			checkProbe(t, p, test.server, configMaps, test.want == listwatch.ServerSide, 1)
+			want := map[schema.GroupVersionResource]listwatch.Mode{configMaps: test.want}
 			if diff := cmp.Diff(want, pool.Modes()); diff != "" {
 				t.Errorf("modes (-want +got):\n%s", diff)
 			}
@@ -67,7 +69,7 @@ func TestProbe(t *testing.T) {
 func TestProbeIsCheap(t *testing.T) {
 	s := &apiServer{shards: true}
 	p, _, _ := newTestProber(t, s)
-	p.honoured(t.Context(), sharedKey{resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}}, nil)
+	p.Honoured(t.Context(), listwatch.Form{Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}}, nil)
 	requests := s.requests()
 	if len(requests) != 1 {
 		t.Fatalf("made %d requests, want 1", len(requests))
@@ -76,7 +78,7 @@ func TestProbeIsCheap(t *testing.T) {
 		t.Errorf("asked %s", got)
 	}
 	got := requests[0].URL.Query()
-	if got.Get("limit") != "1" || got.Get("resourceVersion") != "0" || got.Get("shardSelector") != probeSelector || got.Has("watch") {
+	if got.Get("limit") != "1" || got.Get("resourceVersion") != "0" || got.Get("shardSelector") != listwatch.ProbeSelector || got.Has("watch") {
 		t.Errorf("asked for %v", got)
 	}
 }
@@ -87,20 +89,20 @@ func TestProbeIsRepeated(t *testing.T) {
 	checkProbe(t, p, s, configMaps, true, 1)
 
 	s.set(func(s *apiServer) { s.shards = false })
-	clock.SetTime(clock.Now().Add(probeFor - time.Nanosecond))
+	clock.SetTime(clock.Now().Add(listwatch.ProbeFor - time.Nanosecond))
 	checkProbe(t, p, s, configMaps, true, 0)
 	clock.SetTime(clock.Now().Add(time.Nanosecond))
 	checkProbe(t, p, s, configMaps, false, 1)
-	if got := pool.Modes()[configMaps]; got != ClientSide {
+	if got := pool.Modes()[configMaps]; got != listwatch.ClientSide {
 		t.Errorf("mode is %s after the server has changed", got)
 	}
 
 	s.set(func(s *apiServer) { s.shards, s.fails = true, http.StatusServiceUnavailable })
-	clock.SetTime(clock.Now().Add(probeFor))
+	clock.SetTime(clock.Now().Add(listwatch.ProbeFor))
 	checkProbe(t, p, s, configMaps, false, 1)
 	s.set(func(s *apiServer) { s.fails = 0 })
 	checkProbe(t, p, s, configMaps, false, 0)
-	clock.SetTime(clock.Now().Add(probeFor))
+	clock.SetTime(clock.Now().Add(listwatch.ProbeFor))
 	checkProbe(t, p, s, configMaps, true, 1)
 }
 
@@ -112,22 +114,22 @@ func TestFailedProbeChangesNothing(t *testing.T) {
 	checkProbe(t, p, s, configMaps, true, 1)
 	for _, fails := range []int{http.StatusServiceUnavailable, http.StatusInternalServerError, http.StatusForbidden} {
 		s.set(func(s *apiServer) { s.fails = fails })
-		clock.SetTime(clock.Now().Add(probeFor))
+		clock.SetTime(clock.Now().Add(listwatch.ProbeFor))
 		checkProbe(t, p, s, configMaps, true, 1)
 		checkProbe(t, p, s, configMaps, true, 0)
-		if got := pool.Modes()[configMaps]; got != ServerSide {
+		if got := pool.Modes()[configMaps]; got != listwatch.ServerSide {
 			t.Errorf("mode is %s after a probe that was answered with status %d", got, fails)
 		}
 	}
 	s.set(func(s *apiServer) { s.shards, s.fails = false, 0 })
-	clock.SetTime(clock.Now().Add(probeAgain))
+	clock.SetTime(clock.Now().Add(listwatch.ProbeAgain))
 	checkProbe(t, p, s, configMaps, false, 1)
 
 	s.set(func(s *apiServer) { s.shards, s.fails = true, http.StatusServiceUnavailable })
-	clock.SetTime(clock.Now().Add(probeFor))
+	clock.SetTime(clock.Now().Add(listwatch.ProbeFor))
 	checkProbe(t, p, s, configMaps, false, 1)
 	s.set(func(s *apiServer) { s.fails = 0 })
-	clock.SetTime(clock.Now().Add(probeAgain))
+	clock.SetTime(clock.Now().Add(listwatch.ProbeAgain))
 	checkProbe(t, p, s, configMaps, true, 1)
 }
 
@@ -136,7 +138,7 @@ var errCutOff = errors.New("cut off")
 // asServed lists custom resources as an API server does, which does not say whether it has
 // filtered.
 type asServed struct {
-	reader
+	listwatch.Reader
 	namespaces []string
 	// filters says that the server honours the selector, echoes that it says so, and ignoresLimit
 	// that it always sends everything.
@@ -156,7 +158,7 @@ func (s *asServed) List(_ context.Context, o metav1.ListOptions) (runtime.Object
 		list.Object["metadata"] = map[string]any{"shardInfo": map[string]any{"selector": o.ShardSelector}}
 	}
 	for _, namespace := range s.namespaces {
-		kept := slices.ContainsFunc(keyspaceHalves, func(half shard.Range) bool {
+		kept := slices.ContainsFunc(listwatch.KeyspaceHalves, func(half shard.Range) bool {
 			return o.ShardSelector == half.Selector() && half.ContainsNamespace(namespace)
 		})
 		if s.filters && !kept {
@@ -175,7 +177,7 @@ func (s *asServed) List(_ context.Context, o metav1.ListOptions) (runtime.Object
 func inHalf(t *testing.T, half int) string {
 	t.Helper()
 	for i := range 100 {
-		if name := fmt.Sprintf("%d-namespace", i); keyspaceHalves[half].ContainsNamespace(name) {
+		if name := fmt.Sprintf("%d-namespace", i); listwatch.KeyspaceHalves[half].ContainsNamespace(name) {
 			return name
 		}
 	}
@@ -187,32 +189,32 @@ func inHalf(t *testing.T, half int) string {
 // filtered, but do not say so.
 func TestProbeOfCustomResources(t *testing.T) {
 	low, high := inHalf(t, 0), inHalf(t, 1)
-	berth := sharedKey{resource: berths}
+	berth := listwatch.Form{Resource: berths}
 	for _, test := range []struct {
 		name   string
 		server *asServed
 		// pods says that the server echoes the selector in lists of pods.
 		pods  bool
-		want  Mode
+		want  listwatch.Mode
 		lists int
 	}{
-		{"filters both halves", &asServed{namespaces: []string{low, high}, filters: true}, false, ServerSide, 2},
-		{"filters, all in the lower half", &asServed{namespaces: []string{low}, filters: true}, false, ServerSide, 2},
-		{"filters, all in the upper half", &asServed{namespaces: []string{high}, filters: true}, false, ServerSide, 2},
-		{"sends the same for both, first of the lower half", &asServed{namespaces: []string{low, high}}, true, ClientSide, 2},
-		{"sends the same for both, first of the upper half", &asServed{namespaces: []string{high, low}}, true, ClientSide, 1},
-		{"sends everything", &asServed{namespaces: []string{low, high}, ignoresLimit: true}, true, ClientSide, 1},
-		{"sends everything, all in the lower half", &asServed{namespaces: []string{low, low}, ignoresLimit: true}, true, ClientSide, 2},
-		{"says so", &asServed{echoes: true}, false, ServerSide, 1},
-		{"has nothing, and filters pods", &asServed{}, true, ServerSide, 2},
-		{"has nothing, and does not filter pods", &asServed{}, false, ClientSide, 2},
-		{"is not there, and filters pods", &asServed{err: apierrors.NewNotFound(berths.GroupResource(), "")}, true, ServerSide, 1},
-		{"cannot be asked", &asServed{err: errCutOff}, true, ClientSide, 1},
+		{"filters both halves", &asServed{namespaces: []string{low, high}, filters: true}, false, listwatch.ServerSide, 2},
+		{"filters, all in the lower half", &asServed{namespaces: []string{low}, filters: true}, false, listwatch.ServerSide, 2},
+		{"filters, all in the upper half", &asServed{namespaces: []string{high}, filters: true}, false, listwatch.ServerSide, 2},
+		{"sends the same for both, first of the lower half", &asServed{namespaces: []string{low, high}}, true, listwatch.ClientSide, 2},
+		{"sends the same for both, first of the upper half", &asServed{namespaces: []string{high, low}}, true, listwatch.ClientSide, 1},
+		{"sends everything", &asServed{namespaces: []string{low, high}, ignoresLimit: true}, true, listwatch.ClientSide, 1},
+		{"sends everything, all in the lower half", &asServed{namespaces: []string{low, low}, ignoresLimit: true}, true, listwatch.ClientSide, 2},
+		{"says so", &asServed{echoes: true}, false, listwatch.ServerSide, 1},
+		{"has nothing, and filters pods", &asServed{}, true, listwatch.ServerSide, 2},
+		{"has nothing, and does not filter pods", &asServed{}, false, listwatch.ClientSide, 2},
+		{"is not there, and filters pods", &asServed{err: apierrors.NewNotFound(berths.GroupResource(), "")}, true, listwatch.ServerSide, 1},
+		{"cannot be asked", &asServed{err: errCutOff}, true, listwatch.ClientSide, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p, pool, _ := newTestProber(t, &apiServer{shards: test.pods})
 			for range 2 { // the second time from memory
-				mode, known := p.mode(t.Context(), berth, test.server)
+				mode, known := p.Mode(t.Context(), berth, test.server)
 				if mode != test.want || known != (test.server.err != errCutOff) {
 					t.Errorf("filtered by the %s, known %t; want %s, and to know unless it was cut off", mode, known, test.want)
 				}
@@ -236,17 +238,17 @@ func TestProbeOfCustomResources(t *testing.T) {
 // judged by itself, and the reported mode is that clients filter.
 func TestModeByReader(t *testing.T) {
 	p, pool, _ := newTestProber(t, &apiServer{})
-	metadata, typed := sharedKey{resource: berths}, sharedKey{resource: berths, object: unstructuredType}
+	metadata, typed := listwatch.Form{Resource: berths}, listwatch.Form{Resource: berths, Object: unstructuredType}
 	both := []string{inHalf(t, 0), inHalf(t, 1)}
 	for range 2 {
-		if !p.honoured(t.Context(), metadata, &asServed{namespaces: both, filters: true}) {
+		if !p.Honoured(t.Context(), metadata, &asServed{namespaces: both, filters: true}) {
 			t.Error("a reader that passes the selector on is said not to")
 		}
-		if p.honoured(t.Context(), typed, &asServed{namespaces: both}) {
+		if p.Honoured(t.Context(), typed, &asServed{namespaces: both}) {
 			t.Error("a reader that drops the selector is said to pass it on")
 		}
 	}
-	if got := pool.Modes()[berths]; got != ClientSide {
+	if got := pool.Modes()[berths]; got != listwatch.ClientSide {
 		t.Errorf("the mode is reported as %s", got)
 	}
 }
@@ -257,7 +259,7 @@ func TestOneProbeForAllWhoWait(t *testing.T) {
 	var asking sync.WaitGroup
 	for range 16 {
 		asking.Go(func() {
-			if !p.honoured(t.Context(), sharedKey{resource: configMaps}, nil) {
+			if !p.Honoured(t.Context(), listwatch.Form{Resource: configMaps}, nil) {
 				t.Error("server is said not to filter")
 			}
 		})
@@ -275,16 +277,16 @@ func TestProbeThatIsGivenUp(t *testing.T) {
 		s := &apiServer{shards: true, hangs: true}
 		p, pool, _ := newTestProber(t, s)
 		ctx, cancel := context.WithCancel(t.Context())
-		go p.honoured(ctx, sharedKey{resource: configMaps}, nil)
+		go p.Honoured(ctx, listwatch.Form{Resource: configMaps}, nil)
 		synctest.Wait()
 		answer := make(chan bool, 1)
-		go func() { answer <- p.honoured(t.Context(), sharedKey{resource: configMaps}, nil) }()
+		go func() { answer <- p.Honoured(t.Context(), listwatch.Form{Resource: configMaps}, nil) }()
 		s.set(func(s *apiServer) { s.hangs = false })
 		cancel()
 		if !<-answer {
 			t.Error("server is said not to filter because another shard ended while it asked")
 		}
-		if diff := cmp.Diff(map[schema.GroupVersionResource]Mode{configMaps: ServerSide}, pool.Modes()); diff != "" {
+		if diff := cmp.Diff(map[schema.GroupVersionResource]listwatch.Mode{configMaps: listwatch.ServerSide}, pool.Modes()); diff != "" {
 			t.Errorf("modes (-want +got):\n%s", diff)
 		}
 	})
@@ -297,12 +299,12 @@ func TestWaitingForAProbeEnds(t *testing.T) {
 		p, _, _ := newTestProber(t, s)
 		asking, giveUp := context.WithCancel(t.Context())
 		defer giveUp()
-		go p.honoured(asking, sharedKey{resource: configMaps}, nil)
+		go p.Honoured(asking, listwatch.Form{Resource: configMaps}, nil)
 		synctest.Wait()
 		waiting, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
 		ended := make(chan struct{})
-		go func() { defer close(ended); p.honoured(waiting, sharedKey{resource: configMaps}, nil) }()
+		go func() { defer close(ended); p.Honoured(waiting, listwatch.Form{Resource: configMaps}, nil) }()
 		select {
 		case <-ended:
 		case <-time.After(time.Minute):

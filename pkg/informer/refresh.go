@@ -53,7 +53,7 @@ func (f *Factory) Refresh(ctx context.Context) error {
 
 // refresh returns once the cache of e has seen all changes made before until.
 func (f *Factory) refresh(ctx context.Context, e *entry, until moment) error {
-	absent, err := e.absence.awaitSynced(ctx, done{e.cache()})
+	absent, err := e.absence.awaitSynced(ctx, e.cache().HasSyncedChecker())
 	switch {
 	case err != nil:
 		return fmt.Errorf("the cache of %s has not been filled: %w", e.resource.GroupResource(), err)
@@ -84,7 +84,7 @@ func (f *Factory) refresh(ctx context.Context, e *entry, until moment) error {
 func (f *Factory) refreshAlone(ctx context.Context, e *entry) error {
 	c := f.pool.comparison(e.key, e)
 	c.Keep = e.keep
-	if e.resource != namespaces && f.pool.prober.honoured(ctx, e.key, e.read) {
+	if e.resource != namespaces && f.pool.prober.Honoured(ctx, e.key.probed(), e.read) {
 		c.ShardSelector = f.within.Selector()
 	}
 	return c.UpToDate(ctx)

@@ -1,8 +1,13 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,7 +22,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 )
 
@@ -89,14 +93,14 @@ func TestRangesGoOnWithoutTheWhole(t *testing.T) {
 				serve(pool, configMaps, resource.fakeResource)
 				all, _ := whole(t, pool, configMaps, resource)
 				synctest.Wait()
-				told := make([]recorder, 4)
+				told := make([]informertest.Recorder, 4)
 				for i, f := range quarters(t, pool) {
-					mustAdd(t, f.reading(configMaps, resource, &v1.ConfigMap{}), &told[i])
+					informertest.MustAdd(t, f.reading(configMaps, resource, &v1.ConfigMap{}), &told[i])
 					f.StartWithContext(t.Context())
 				}
 				checkFollowed(t, pool, configMaps, 4)
 				for i := range told {
-					checkCalls(t, "a range that follows", &told[i], fmt.Sprintf("add %s/one@%d initial=true", names[i], i+1))
+					informertest.CheckCalls(t, "a range that follows", &told[i], fmt.Sprintf("add %s/one@%d initial=true", names[i], i+1))
 				}
 				resource.sortedLedger()
 				if test.forgets {
@@ -118,7 +122,7 @@ func TestRangesGoOnWithoutTheWhole(t *testing.T) {
 					if i == 0 {
 						want = append(want, "add "+names[0]+"/two@9 initial=false")
 					}
-					checkCalls(t, fmt.Sprintf("range %d, after %v,", i, time.Since(began)), &told[i], want...)
+					informertest.CheckCalls(t, fmt.Sprintf("range %d, after %v,", i, time.Since(began)), &told[i], want...)
 				}
 			})
 		})
@@ -134,13 +138,13 @@ func TestRangesPartWithoutAList(t *testing.T) {
 		resource.Add(newConfigMap(names[0], "zero")) // 1
 		server := &apiServer{}
 		pool := newTestPool(t, server, clock.RealClock{}, 0)
-		told := make([]recorder, 4)
+		told := make([]informertest.Recorder, 4)
 		for i, f := range quarters(t, pool) {
-			mustAdd(t, f.reading(configMaps, resource, &v1.ConfigMap{}), &told[i])
+			informertest.MustAdd(t, f.reading(configMaps, resource, &v1.ConfigMap{}), &told[i])
 			f.StartWithContext(t.Context())
 		}
-		time.Sleep(probeFor) // virtual
-		checkCalls(t, "a range", &told[0], "add "+names[0]+"/zero@1 initial=true")
+		time.Sleep(listwatch.ProbeFor) // virtual
+		informertest.CheckCalls(t, "a range", &told[0], "add "+names[0]+"/zero@1 initial=true")
 		resource.sortedLedger()
 		server.set(func(s *apiServer) { s.shards = true })
 		resource.end()
@@ -152,7 +156,7 @@ func TestRangesPartWithoutAList(t *testing.T) {
 			t.Errorf("ranges that part, of which %v read together still, asked for %q, want %q", pool.sharing(), got, want)
 		}
 		for i := range told {
-			checkCalls(t, "a range", &told[i], fmt.Sprintf("add %s/one@%d initial=false", names[i], i+2))
+			informertest.CheckCalls(t, "a range", &told[i], fmt.Sprintf("add %s/one@%d initial=false", names[i], i+2))
 		}
 	})
 }
@@ -161,22 +165,22 @@ func TestRangesPartWithoutAList(t *testing.T) {
 // only what it has not seen, even after joining a reading that is behind.
 func TestResumedRangesAreNotTakenBack(t *testing.T) {
 	f := &feed{pool: newTestPool(t, &apiServer{}, clock.RealClock{}, 0), key: sharedKey{resource: configMaps}}
-	begin := func(resumes bool, versions ...string) (*reading, []*Informer) {
+	begin := func(resumes bool, versions ...string) (*reading, []*store.Informer) {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := &reading{feed: f, ctx: ctx, stop: cancel, resumes: resumes, portions: map[*portion]struct{}{}, synced: make(chan struct{})}
 		f.readings = append(f.readings, r)
-		var informers []*Informer
+		var informers []*store.Informer
 		for _, version := range versions {
-			into := &sink{i: newInformer(config{example: &v1.ConfigMap{}}), stored: true}
+			into := &store.Sink{Informer: store.New(store.Config{Example: &v1.ConfigMap{}}), Stored: true}
 			if err := into.Replace(nil, version); err != nil {
 				t.Fatal(err)
 			}
-			r.portions[&portion{into: into, reading: r, since: into.place()}] = struct{}{}
-			informers = append(informers, into.i)
+			r.portions[&portion{into: into, reading: r, since: into.Place()}] = struct{}{}
+			informers = append(informers, into.Informer)
 		}
 		return r, informers
 	}
-	check := func(after string, informers []*Informer, want ...string) {
+	check := func(after string, informers []*store.Informer, want ...string) {
 		t.Helper()
 		var got []string
 		for _, i := range informers {
@@ -215,87 +219,4 @@ func TestResumedRangesAreNotTakenBack(t *testing.T) {
 	check("the oldest reading has come to 28", informers, "28", "28", "30")
 	pass(oldest, "31")
 	check("news for all", append(informers, others...), "31", "31", "31", "31")
-}
-
-// TestWhatResumes checks that an informer which has not synced, or has lost its place, lists.
-func TestWhatResumes(t *testing.T) {
-	into := &sink{i: newInformer(config{example: &v1.ConfigMap{}})}
-	check := func(when, want string) {
-		t.Helper()
-		if got := into.place(); got != want {
-			t.Errorf("%s it goes on from version %q, want %q", when, got, want)
-		}
-	}
-	check("at first", "")
-	if err := into.replace(nil, "4"); err != nil {
-		t.Fatal(err)
-	}
-	check("filled with what need not be of the present", "")
-	into.synced()
-	check("synced", "4")
-	into.lost = true
-	check("having lost its place", "")
-	into.lost = false
-	if err := into.Replace(nil, "0"); err != nil {
-		t.Fatal(err)
-	}
-	check("at a version that stands for any", "")
-}
-
-// TestReflectionResumes checks the requests of a Reflector that continues from a version, with a
-// server that streams lists.
-func TestReflectionResumes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		at := func(version string) *v1.ConfigMap {
-			c := configMap("ns", "1")
-			c.ResourceVersion = version
-			return c
-		}
-		end := configMap("", "")
-		end.ResourceVersion = "30"
-		end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
-		expired := apierrors.NewResourceExpired("too old").Status()
-		answers := []*stream{
-			newStream(true, false, watch.Event{Type: watch.Modified, Object: at("12")}, watch.Event{Type: watch.Error, Object: &expired}),
-			newStream(false, false, watch.Event{Type: watch.Added, Object: at("12")}, watch.Event{Type: watch.Bookmark, Object: end}),
-		}
-		var asked []string
-		began := time.Now()
-		lw := &cache.ListWatch{
-			ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
-				asked = append(asked, "list")
-				return nil, errors.New("streams only")
-			},
-			WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				if len(asked) == len(answers) {
-					return nil, errors.New("nothing more to say")
-				}
-				asked = append(asked, fmt.Sprintf("watch from %s, streams %t, after %v", o.ResourceVersion, streams(o), time.Since(began)))
-				return answers[len(asked)-1], nil
-			},
-		}
-		i := newInformer(config{example: &v1.ConfigMap{}})
-		into := &sink{i: i}
-		if err := into.Replace([]any{at("10")}, "11"); err != nil {
-			t.Fatal(err)
-		}
-		var told recorder
-		i.start()
-		mustAdd(t, i, &told)
-		checkCalls(t, "a handler", &told, "add ns/1@10 initial=true")
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { reflection{lw, &v1.ConfigMap{}, "test", "configmaps"}.run(ctx, into, into.place()) })
-		checkCalls(t, "a handler", &told, "update ns/1@10 -> ns/1@12")
-		if got := i.LastSyncResourceVersion(); got != "30" {
-			t.Errorf("it is at version %s, want 30", got)
-		}
-		want := []string{"watch from 11, streams false, after 0s", "watch from 12, streams true, after 0s"}
-		if diff := cmp.Diff(want, asked); diff != "" {
-			t.Errorf("it asked for (-want +got):\n%s", diff)
-		}
-		cancel()
-		running.Wait()
-		i.stop()
-	})
 }

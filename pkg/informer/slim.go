@@ -1,9 +1,15 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
+
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -13,6 +19,8 @@ import (
 	"k8s.io/client-go/informers/core"
 	"k8s.io/client-go/informers/internalinterfaces"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // Slimmed is a factory for a controller that reads little of each object of some resources. The
@@ -29,7 +37,7 @@ type Slimmed struct {
 func (f *Factory) Slimmed(resources ...schema.GroupVersionResource) (*Slimmed, error) {
 	s := &Slimmed{Factory: f, resources: make(map[schema.GroupVersionResource]bool, len(resources))}
 	for _, gvr := range resources {
-		if f.pool.config.Slim[gvr] == nil || f.pool.kinds.byResource[gvr].Type == nil || gvr.Group != "" {
+		if f.pool.config.Slim[gvr] == nil || f.pool.kinds.ByResource[gvr].Type == nil || gvr.Group != "" {
 			return nil, fmt.Errorf("slim copies of %v: there are none", gvr)
 		}
 		s.resources[gvr] = true
@@ -39,7 +47,7 @@ func (f *Factory) Slimmed(resources ...schema.GroupVersionResource) (*Slimmed, e
 
 // InformerFor implements informers.SharedInformerFactory.
 func (s *Slimmed) InformerFor(obj runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
-	if k := s.pool.kinds.byType[reflect.TypeOf(obj)]; s.resources[k.Resource] {
+	if k := s.pool.kinds.ByType[reflect.TypeOf(obj)]; s.resources[k.Resource] {
 		return s.slim(k)
 	}
 	return s.Factory.InformerFor(obj, newFunc)
@@ -50,7 +58,7 @@ func (s *Slimmed) ForResource(gvr schema.GroupVersionResource) (informers.Generi
 	if !s.resources[gvr] {
 		return s.Factory.ForResource(gvr)
 	}
-	return &generic{informer: s.slim(s.pool.kinds.byResource[gvr]), lister: func(i cache.Indexer) cache.GenericLister {
+	return &generic{informer: s.slim(s.pool.kinds.ByResource[gvr]), lister: func(i cache.Indexer) cache.GenericLister {
 		return cache.NewGenericLister(i, gvr.GroupResource())
 	}}, nil
 }
@@ -58,11 +66,11 @@ func (s *Slimmed) ForResource(gvr schema.GroupVersionResource) (informers.Generi
 // Core implements informers.SharedInformerFactory.
 func (s *Slimmed) Core() core.Interface { return core.New(s, "", nil) }
 
-func (s *Slimmed) slim(k kind) cache.SharedIndexInformer {
+func (s *Slimmed) slim(k listwatch.Kind) cache.SharedIndexInformer {
 	if k.Namespaced && !s.within.IsEverything() {
 		return s.typed(k)
 	}
-	return s.informer(sharedKey{resource: k.Resource, slim: true}, k.Type, k.Namespaced, s.pool.kinds.typed(k), k.newObject())
+	return s.informer(sharedKey{resource: k.Resource, slim: true}, k.Type, k.Namespaced, s.pool.kinds.Reader(k), k.NewObject())
 }
 
 // slimming makes slim copies of what a list has as it comes. Other events pass: the sink decides.
@@ -70,7 +78,7 @@ func (s *shared) slimming(lw cache.ListerWatcher) cache.ListerWatcher {
 	from := cache.ToListerWatcherWithContext(lw)
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			take, err := s.beginList(ctx, options.Continue == "")
+			take, err := s.BeginList(ctx, options.Continue == "")
 			if err != nil {
 				return nil, err
 			}
@@ -78,13 +86,13 @@ func (s *shared) slimming(lw cache.ListerWatcher) cache.ListerWatcher {
 			if err != nil {
 				return nil, err
 			}
-			return list, filterList(list, take, nil)
+			return list, listwatch.FilterList(list, take, nil)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			if !streams(options) {
+			if !listwatch.Streams(options) {
 				return from.WatchWithContext(ctx, options)
 			}
-			take, err := s.beginList(ctx, true)
+			take, err := s.BeginList(ctx, true)
 			if err != nil {
 				return nil, err
 			}
@@ -92,7 +100,43 @@ func (s *shared) slimming(lw cache.ListerWatcher) cache.ListerWatcher {
 			if err != nil {
 				return nil, err
 			}
-			return newFilteredWatch(w, take, nil, true), nil
+			return listwatch.FilterWatch(w, take, nil, true), nil
 		},
 	}
+}
+
+// Expect says which ranges the process holds or is about to hold. When an informer of slim copies
+// lists a resource, it keeps the objects of these ranges whole. A range's informer of whole objects
+// that begins after the informer of slim copies then follows it, and the process does not read
+// those objects twice. If it begins before that list has ended, it waits for it, for a minute at
+// most. What is expected only after that list is read by the range itself at first; see copies.
+// Objects of a range that is no longer expected, and that nobody holds, become slim copies. Ranges
+// are compared as they are: a part of an expected range is not expected.
+//
+// It may be called concurrently with everything else. It does not wait for the API server; slim
+// copies of what is no longer expected are made before it returns.
+func (p *Pool) Expect(ranges []shard.Range) {
+	ranges = slices.Clone(ranges)
+	p.expected.Store(&ranges)
+	p.mu.Lock()
+	all := slices.Collect(maps.Values(p.shared))
+	p.mu.Unlock()
+	for _, s := range all {
+		s.Reduce()
+	}
+}
+
+// copies returns what an informer of key knows of its whole objects; nil if it is not of slim
+// copies.
+func (p *Pool) copies(key sharedKey) *store.Copies {
+	if !key.slim {
+		return nil
+	}
+	namespaced := p.kinds.ByResource[key.resource].Namespaced
+	return store.NewCopies(p.config.Slim[key.resource], func() []shard.Range {
+		if expected := p.expected.Load(); expected != nil && namespaced {
+			return *expected
+		}
+		return nil
+	})
 }

@@ -1,6 +1,10 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +31,7 @@ import (
 func newSlimPool(t *testing.T, s *apiServer) *Pool {
 	t.Helper()
 	p := newTestPool(t, s, clock.RealClock{}, 0)
-	p.config.Slim = map[schema.GroupVersionResource]func(any) any{configMaps: slimConfigMap}
+	p.config.Slim = map[schema.GroupVersionResource]func(any) any{configMaps: informertest.SlimConfigMap}
 	return p
 }
 
@@ -95,7 +99,7 @@ func TestSlimNodes(t *testing.T) {
 		}
 		low, high := halves(t, pool)
 		for _, f := range []*Factory{low, high} {
-			if s, err := f.Slimmed(nodes); err != nil || s.slim(pool.kinds.byResource[nodes]) == nil {
+			if s, err := f.Slimmed(nodes); err != nil || s.slim(pool.kinds.ByResource[nodes]) == nil {
 				t.Fatal(err)
 			}
 			f.Shutdown()
@@ -315,8 +319,8 @@ func (b *book) List(_ context.Context, o metav1.ListOptions) (kruntime.Object, e
 
 // Watch implements reader.
 func (b *book) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	if !streams(o) || !b.stream {
-		if streams(o) {
+	if !listwatch.Streams(o) || !b.stream {
+		if listwatch.Streams(o) {
 			return nil, errors.New("no streaming lists")
 		}
 		return watch.NewFake(), nil
@@ -357,7 +361,7 @@ func TestSlimListIsNotGathered(t *testing.T) {
 			}
 			for _, obj := range i.GetStore().List() {
 				if len(obj.(*v1.ConfigMap).Data) > 0 {
-					t.Errorf("in a stream: %t: %s is whole", stream, name(obj))
+					t.Errorf("in a stream: %t: %s is whole", stream, informertest.Name(obj))
 				}
 			}
 			// The last object of a stream may still be on the stack.
@@ -391,7 +395,7 @@ func TestRangeLeavesSlimCopies(t *testing.T) {
 				}
 			}
 			group := pool.NewFactory(shard.Everything(), nil)
-			begin := func(f *Factory, read func(schema.GroupVersionResource, reader, kruntime.Object) cache.SharedIndexInformer) *Factory {
+			begin := func(f *Factory, read func(schema.GroupVersionResource, listwatch.Reader, kruntime.Object) cache.SharedIndexInformer) *Factory {
 				read(configMaps, resource, &v1.ConfigMap{})
 				f.StartWithContext(t.Context())
 				if err := f.WaitForCacheSyncWithContext(t.Context()).Err; err != nil {
@@ -405,7 +409,7 @@ func TestRangeLeavesSlimCopies(t *testing.T) {
 				for _, f := range ranges {
 					for _, obj := range f.informers[sharedKey{resource: configMaps}].GetStore().List() {
 						if theirs, _, err := slim.Get(obj); err != nil || theirs != obj {
-							t.Fatalf("the server filters: %t: %s %s is held twice, or %v", filters, when, name(obj), err)
+							t.Fatalf("the server filters: %t: %s %s is held twice, or %v", filters, when, informertest.Name(obj), err)
 						}
 					}
 				}
@@ -471,7 +475,7 @@ func (q quiet) List(ctx context.Context, o metav1.ListOptions) (kruntime.Object,
 
 // Watch implements reader.
 func (q quiet) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	if streams(o) {
+	if listwatch.Streams(o) {
 		return nil, errors.New("no streaming lists")
 	}
 	ctx, cancel := context.WithCancel(ctx)

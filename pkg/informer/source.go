@@ -1,6 +1,10 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
+
 	"cmp"
 	"context"
 	"errors"
@@ -44,9 +48,9 @@ func lookAgain() *wait.Backoff {
 }
 
 // reflected reads from the API server, from the informer's version if it has been filled.
-func reflected(lw cache.ListerWatcher, example runtime.Object, description string) source {
-	from := reflection{lw: lw, example: example, name: "shard-informer", description: description}
-	return func(ctx context.Context, into *sink) { from.run(ctx, into, into.place()) }
+func reflected(lw cache.ListerWatcher, example runtime.Object, description string) store.Source {
+	from := listwatch.Reflection{From: lw, Example: example, Name: "shard-informer", Description: description}
+	return func(ctx context.Context, into *store.Sink) { from.Run(ctx, into, into.Place()) }
 }
 
 // following fills an informer from another one of the process that holds a superset, and by reading
@@ -61,7 +65,7 @@ type following struct {
 	lead *shared
 	// within is the range that an informer of slim copies may hold whole; Everything for none.
 	within shard.Range
-	read   source
+	read   store.Source
 	past   moment
 	// follows receives the informer that is followed, and nil when there is none any more; nil to
 	// call nothing.
@@ -74,7 +78,7 @@ type following struct {
 type follower struct {
 	following
 	// reads is where it puts what it reads, and passed where another informer passes its changes.
-	reads, passed *sink
+	reads, passed *store.Sink
 	// patient is until when it waits for another informer to be filled.
 	patient time.Time
 	// pause is when it may try to follow again.
@@ -87,12 +91,12 @@ type follower struct {
 }
 
 // source returns it as the source of one informer.
-func (f following) source() source {
-	return func(ctx context.Context, into *sink) {
+func (f following) source() store.Source {
+	return func(ctx context.Context, into *store.Sink) {
 		run := &follower{
 			following: f,
-			reads:     &sink{i: into.i, outside: f.outside, listed: into.listed},
-			passed:    &sink{i: into.i, stored: true, within: f.within},
+			reads:     &store.Sink{Informer: into.Informer, Outside: f.outside, Listed: into.Listed},
+			passed:    &store.Sink{Informer: into.Informer, Stored: true, Within: f.within},
 			patient:   time.Now().Add(fillPatience),
 			looking:   make(chan struct{}, 1),
 		}
@@ -144,7 +148,7 @@ func (f *follower) await(ctx context.Context, lead *shared) bool {
 	select {
 	case <-lead.HasSyncedChecker().Done():
 		return true
-	case <-lead.deserted:
+	case <-lead.Deserted():
 	case <-ctx.Done():
 	}
 	return false
@@ -155,21 +159,21 @@ func (f *follower) findLead() *shared {
 	if f.lead != nil {
 		return f.lead
 	}
-	return f.pool.lead(f.keys, func(lead *shared) bool { return lead.willHold(f.passed) })
+	return f.pool.lead(f.keys, func(lead *shared) bool { return lead.WillHold(f.passed) })
 }
 
 // join joins lead, and leaves the one joined before; nil joins none.
 func (f *follower) join(lead *shared) {
 	if f.joined != nil && f.joined != lead {
-		f.joined.unfollow(f.passed)
+		f.joined.Unfollow(f.passed)
 	}
 	if f.joined = lead; lead != nil {
-		lead.join(f.passed)
+		lead.Join(f.passed)
 	}
 }
 
 // has reports whether the informer has been filled by a source that it may have to wait for again.
-func (f *follower) has() bool { return f.reads.i.HasSynced() }
+func (f *follower) has() bool { return f.reads.Informer.HasSynced() }
 
 // attach follows lead once that has seen as much as this informer. It gives up if that takes long.
 func (f *follower) attach(ctx context.Context, lead *shared) bool {
@@ -178,8 +182,8 @@ func (f *follower) attach(ctx context.Context, lead *shared) bool {
 		ctx, cancel = context.WithTimeout(ctx, attachPatience)
 		defer cancel()
 	}
-	for backoff := lookAgain(); !lead.follow(f.passed); {
-		if !lead.willHold(f.passed) {
+	for backoff := lookAgain(); !lead.Follow(f.passed); {
+		if !lead.WillHold(f.passed) {
 			if f.has() {
 				f.pause = time.Now().Add(attachPause)
 			}
@@ -187,14 +191,14 @@ func (f *follower) attach(ctx context.Context, lead *shared) bool {
 		}
 		select {
 		case <-time.After(backoff.Step()):
-		case <-lead.deserted:
+		case <-lead.Deserted():
 			return false
 		case <-ctx.Done():
 			f.pause = time.Now().Add(attachPause)
 			return false
 		}
 	}
-	f.reads.lost = false
+	f.reads.Lost = false
 	return true
 }
 
@@ -205,7 +209,7 @@ func (f *follower) stay(ctx context.Context, lead *shared) bool {
 		f.join(nil)
 	}
 	f.joined = nil
-	defer lead.unfollow(f.passed)
+	defer lead.Unfollow(f.passed)
 	f.pool.count(lead.key.resource, 1)
 	defer f.pool.count(lead.key.resource, -1)
 	if f.follows != nil {
@@ -216,7 +220,7 @@ func (f *follower) stay(ctx context.Context, lead *shared) bool {
 		return false
 	}
 	select {
-	case <-lead.deserted:
+	case <-lead.Deserted():
 	case <-ctx.Done():
 	}
 	return true
@@ -225,7 +229,7 @@ func (f *follower) stay(ctx context.Context, lead *shared) bool {
 // refresh syncs the informer once the informer it follows has seen its past.
 func (f *follower) refresh(ctx context.Context, lead *shared) bool {
 	if f.read == nil {
-		return lead.awaitFresh(ctx, f.past) == nil && lead.confirm(f.passed)
+		return lead.awaitFresh(ctx, f.past) == nil && lead.Confirm(f.passed)
 	}
 	bounded, cancel := context.WithTimeout(ctx, max(freshPatience, min(lead.took(), time.Until(f.patient))))
 	defer cancel()
@@ -234,7 +238,7 @@ func (f *follower) refresh(ctx context.Context, lead *shared) bool {
 	for {
 		err := lead.fresh(bounded, f.past)
 		if err == nil {
-			return lead.confirm(f.passed)
+			return lead.Confirm(f.passed)
 		}
 		if bounded.Err() == nil {
 			last = err
@@ -250,7 +254,7 @@ func (f *follower) refresh(ctx context.Context, lead *shared) bool {
 		klog.FromContext(ctx).V(2).Info("Could not tell yet whether what is followed is of the present", "resource", lead.key.resource, "err", err)
 		select {
 		case <-time.After(backoff.Step()):
-		case <-lead.deserted:
+		case <-lead.Deserted():
 			return false
 		case <-bounded.Done(): // fresh fails at once then
 		}
@@ -269,7 +273,7 @@ func (f *follower) readAlone(ctx context.Context) {
 			}
 		})
 	})
-	f.reads.shed()
+	f.reads.Shed()
 	f.read(ctx, f.reads)
 	cancel()
 	stop()
@@ -280,7 +284,7 @@ func (f *follower) readAlone(ctx context.Context) {
 // more or ctx has ended. An informer that has begun to read syncs by reading: giving that up for
 // something of unknown age could go on for ever.
 func (f *follower) isOvertaken(ctx context.Context) bool {
-	if !cache.WaitFor(ctx, "", done{f.reads.i}) {
+	if !cache.WaitFor(ctx, "", f.reads.Informer.HasSyncedChecker()) {
 		return false
 	}
 	select {
@@ -301,7 +305,7 @@ func (f *follower) isOvertaken(ctx context.Context) bool {
 		if f.join(lead); lead == nil {
 			return false
 		}
-		if lead.admits(f.passed) {
+		if lead.Admits(f.passed) {
 			return true
 		}
 		timer.Reset(backoff.Step())

@@ -1,6 +1,10 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+
 	"context"
 	"net/http"
 	"testing"
@@ -20,14 +24,14 @@ type second struct {
 	server   *apiServer
 	resource *fakeResource
 	group    *Factory
-	told     recorder
+	told     informertest.Recorder
 	handle   interface{ HasSynced() bool }
 	began    time.Time
 }
 
 // newSecond has the first group fill its cache from r, and then writes an object, which the cache
 // sees unless r is deaf.
-func newSecond(t *testing.T, r func(*fakeResource) reader) *second {
+func newSecond(t *testing.T, r func(*fakeResource) listwatch.Reader) *second {
 	t.Helper()
 	s := &second{server: &apiServer{takes: time.Millisecond}, resource: newFakeResource(t)}
 	s.resource.Add(newConfigMap("a", "one")) // 1
@@ -44,20 +48,20 @@ func newSecond(t *testing.T, r func(*fakeResource) reader) *second {
 	s.group = s.pool.NewFactory(shard.Everything(), nil)
 	t.Cleanup(s.group.Shutdown)
 	i := s.group.informer(sharedKey{resource: configMaps}, nil, true, s.resource, &v1.ConfigMap{})
-	s.handle = mustAdd(t, i, &s.told)
+	s.handle = informertest.MustAdd(t, i, &s.told)
 	return s
 }
 
-func deaf(r *fakeResource) reader     { return deafResource{r} }
-func hears(r *fakeResource) reader    { return r }
-func (s *second) took() time.Duration { return time.Since(s.began) }
+func deaf(r *fakeResource) listwatch.Reader  { return deafResource{r} }
+func hears(r *fakeResource) listwatch.Reader { return r }
+func (s *second) took() time.Duration        { return time.Since(s.began) }
 
 // TestGroupTrustsNoStalledCache starts a group in a process whose cache has a stalled watch. The
 // group begins with the state of its start or a later one, and lists again only if it must.
 func TestGroupTrustsNoStalledCache(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		reader func(*fakeResource) reader
+		reader func(*fakeResource) listwatch.Reader
 		warm   bool
 		checks int // how many checks for freshness there were
 		asked  string
@@ -75,7 +79,7 @@ func TestGroupTrustsNoStalledCache(t *testing.T) {
 					if err := s.group.Warm(t.Context()); err != nil {
 						t.Fatal(err)
 					}
-					checkCalls(t, "a handler of a group that is prepared", &s.told)
+					informertest.CheckCalls(t, "a handler of a group that is prepared", &s.told)
 				}
 				s.group.StartWithContext(t.Context())
 				if err := s.group.WaitForCacheSyncWithContext(t.Context()).Err; err != nil {
@@ -84,7 +88,7 @@ func TestGroupTrustsNoStalledCache(t *testing.T) {
 				if took := s.took(); took > test.atMost {
 					t.Errorf("synced after %v, want at most %v", took, test.atMost)
 				}
-				checkCalls(t, "a handler", &s.told, "add a/one@1 initial=true", "add a/two@2 initial=true")
+				informertest.CheckCalls(t, "a handler", &s.told, "add a/one@1 initial=true", "add a/two@2 initial=true")
 				if !s.handle.HasSynced() {
 					t.Error("a handler that was told everything has not synced")
 				}
@@ -116,11 +120,11 @@ func TestGroupWaitsForAnAnswer(t *testing.T) {
 				if err := s.group.WaitForCacheSyncWithContext(patience).Err; err == nil || s.handle.HasSynced() {
 					t.Error("has synced though nobody could tell whether it may")
 				}
-				checkCalls(t, "a handler", &s.told)
+				informertest.CheckCalls(t, "a handler", &s.told)
 				checkAsked(t, "the group", s.resource, "")
 				s.server.set(func(server *apiServer) { fails(server, false) })
 				time.Sleep(3 * freshPatience) // virtual
-				checkCalls(t, "a handler", &s.told, "add a/one@1 initial=true", "add a/two@2 initial=true")
+				informertest.CheckCalls(t, "a handler", &s.told, "add a/one@1 initial=true", "add a/two@2 initial=true")
 			})
 		})
 	}
@@ -134,7 +138,7 @@ func TestGroupEndsWhileItWaits(t *testing.T) {
 		s.group.StartWithContext(t.Context())
 		time.Sleep(time.Second) // virtual
 		s.group.Shutdown()
-		checkCalls(t, "a handler", &s.told)
+		informertest.CheckCalls(t, "a handler", &s.told)
 	})
 }
 

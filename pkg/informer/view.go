@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
+
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +33,7 @@ type view struct {
 	trusted chan struct{}
 
 	mu      sync.Mutex
-	handles map[*listener]struct{}
+	handles map[cache.ResourceEventHandlerRegistration]struct{}
 	// trusting says that a call of trust is in progress.
 	trusting bool
 	started  bool
@@ -39,7 +41,7 @@ type view struct {
 }
 
 func newView(s *shared, past moment) *view {
-	return &view{shared: s, past: past, trusted: make(chan struct{}), handles: map[*listener]struct{}{}}
+	return &view{shared: s, past: past, trusted: make(chan struct{}), handles: map[cache.ResourceEventHandlerRegistration]struct{}{}}
 }
 
 // close removes the shard's handlers, waits for their last calls, and gives the informer back.
@@ -76,9 +78,9 @@ func (v *view) AddEventHandlerWithOptions(h cache.ResourceEventHandler, o cache.
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.closed {
-		return nil, fmt.Errorf("handler %T was not added: %w", h, errStopped)
+		return nil, fmt.Errorf("handler %T was not added: %w", h, store.ErrStopped)
 	}
-	handle, err := v.shared.add(h, o, !v.started || !v.HasSynced())
+	handle, err := v.shared.AddHandler(h, o, !v.started || !v.HasSynced())
 	if err != nil {
 		return nil, err
 	}
@@ -88,11 +90,9 @@ func (v *view) AddEventHandlerWithOptions(h cache.ResourceEventHandler, o cache.
 
 // RemoveEventHandler implements cache.SharedInformer.
 func (v *view) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
-	if l, ok := handle.(*listener); ok {
-		v.mu.Lock()
-		delete(v.handles, l)
-		v.mu.Unlock()
-	}
+	v.mu.Lock()
+	delete(v.handles, handle)
+	v.mu.Unlock()
 	return v.shared.RemoveEventHandler(handle)
 }
 
@@ -128,7 +128,7 @@ func (v *view) trust(ctx context.Context) {
 	trusting := v.trusting
 	v.trusting = true
 	v.mu.Unlock()
-	if trusting || !cache.WaitFor(ctx, "", done{v.shared.Informer}) || v.shared.awaitFresh(ctx, v.past) != nil {
+	if trusting || !cache.WaitFor(ctx, "", v.shared.HasSyncedChecker()) || v.shared.awaitFresh(ctx, v.past) != nil {
 		return
 	}
 	v.mu.Lock()
@@ -140,8 +140,8 @@ func (v *view) trust(ctx context.Context) {
 }
 
 func (v *view) wakeLocked() {
-	for l := range v.handles {
-		v.shared.wake(l)
+	for handle := range v.handles {
+		v.shared.Wake(handle)
 	}
 }
 
@@ -149,7 +149,7 @@ func (v *view) wakeLocked() {
 // instance of the same controller has added them.
 func (v *view) AddIndexers(indexers cache.Indexers) error {
 	if v.IsStopped() {
-		return errStopped
+		return store.ErrStopped
 	}
 	return v.GetIndexer().AddIndexers(indexers)
 }
@@ -161,7 +161,7 @@ func (v *view) GetIndexer() cache.Indexer { return sharedIndexer{v.shared.GetInd
 func (v *view) GetStore() cache.Store { return v.GetIndexer() }
 
 // GetController implements cache.SharedInformer.
-func (v *view) GetController() cache.Controller { return state{v} }
+func (v *view) GetController() cache.Controller { return store.ControllerOf(v) }
 
 // HasSynced implements cache.SharedInformer.
 func (v *view) HasSynced() bool { return cache.IsDone(trusted{v}) }
@@ -188,17 +188,17 @@ func (v *view) SetTransform(f cache.TransformFunc) error {
 }
 
 // SetWatchErrorHandler implements cache.SharedInformer; it always fails.
-func (v *view) SetWatchErrorHandler(cache.WatchErrorHandler) error { return errNoHandler }
+func (v *view) SetWatchErrorHandler(cache.WatchErrorHandler) error { return store.ErrNoHandler }
 
 // SetWatchErrorHandlerWithContext implements cache.SharedInformer; it always fails.
 func (v *view) SetWatchErrorHandlerWithContext(cache.WatchErrorHandlerWithContext) error {
-	return errNoHandler
+	return store.ErrNoHandler
 }
 
 // trusted is a view as a cache.DoneChecker.
 type trusted struct{ v *view }
 
-func (t trusted) Name() string          { return "Shared " + done{t.v.shared.Informer}.Name() }
+func (t trusted) Name() string          { return "Shared " + t.v.shared.HasSyncedChecker().Name() }
 func (t trusted) Done() <-chan struct{} { return t.v.trusted }
 
 // indexersMu guards the indexes of shared indexers: it makes one step of checking which exist and

@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+
 	"fmt"
 	"sync"
 	"testing"
@@ -23,16 +25,16 @@ func TestHandlersWaitForTheirShard(t *testing.T) {
 		low.StartWithContext(t.Context())
 		synctest.Wait()
 
-		var early recorder
-		handle := mustAdd(t, high.reading(nodes, resource, &v1.Node{}), &early)
+		var early informertest.Recorder
+		handle := informertest.MustAdd(t, high.reading(nodes, resource, &v1.Node{}), &early)
 		resource.Add(newNode("two"))
-		checkCalls(t, "a handler of a shard that is being built", &early)
+		informertest.CheckCalls(t, "a handler of a shard that is being built", &early)
 		if handle.HasSynced() {
 			t.Error("a handler that was told nothing has synced")
 		}
 
 		high.StartWithContext(t.Context())
-		checkCalls(t, "the handler of the started shard", &early, "add /one@1 initial=true", "add /two@2 initial=true")
+		informertest.CheckCalls(t, "the handler of the started shard", &early, "add /one@1 initial=true", "add /two@2 initial=true")
 		if !handle.HasSynced() {
 			t.Error("the handler has not synced though it was told everything")
 		}
@@ -48,10 +50,10 @@ func TestGivenUpShardHearsNothing(t *testing.T) {
 		low.reading(nodes, resource, &v1.Node{})
 		low.StartWithContext(t.Context())
 		synctest.Wait()
-		var never recorder
-		mustAdd(t, high.reading(nodes, resource, &v1.Node{}), &never)
+		var never informertest.Recorder
+		informertest.MustAdd(t, high.reading(nodes, resource, &v1.Node{}), &never)
 		high.Shutdown()
-		checkCalls(t, "a handler of a shard that was given up", &never)
+		informertest.CheckCalls(t, "a handler of a shard that was given up", &never)
 	})
 }
 

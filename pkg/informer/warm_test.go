@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+
 	"context"
 	"errors"
 	"slices"
@@ -50,11 +52,11 @@ func TestWarmTellsNobody(t *testing.T) {
 		nodeList.Add(newNode("one"))
 		spaces.Add(newNamespace(mine))
 		low, _ := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, time.Hour))
-		var told, toldNodes, toldSpaces recorder
+		var told, toldNodes, toldSpaces informertest.Recorder
 		mapInformer := low.reading(configMaps, maps, &v1.ConfigMap{})
-		handle := mustAdd(t, mapInformer, &told)
-		mustAdd(t, low.reading(nodes, nodeList, &v1.Node{}), &toldNodes)
-		mustAdd(t, low.reading(namespaces, spaces, &v1.Namespace{}), &toldSpaces)
+		handle := informertest.MustAdd(t, mapInformer, &told)
+		informertest.MustAdd(t, low.reading(nodes, nodeList, &v1.Node{}), &toldNodes)
+		informertest.MustAdd(t, low.reading(namespaces, spaces, &v1.Namespace{}), &toldSpaces)
 
 		if err := low.Warm(t.Context()); err != nil {
 			t.Fatal(err)
@@ -65,23 +67,23 @@ func TestWarmTellsNobody(t *testing.T) {
 		maps.Add(newConfigMap(mine, "three"))
 		maps.Delete(newConfigMap(mine, "one"))
 		time.Sleep(5 * time.Hour) // virtual: resyncs would be due
-		checkCalls(t, "a handler of a warm shard", &told)
-		checkCalls(t, "its handler of nodes", &toldNodes)
-		checkCalls(t, "its handler of Namespaces", &toldSpaces)
+		informertest.CheckCalls(t, "a handler of a warm shard", &told)
+		informertest.CheckCalls(t, "its handler of nodes", &toldNodes)
+		informertest.CheckCalls(t, "its handler of Namespaces", &toldSpaces)
 
 		low.StartWithContext(t.Context())
-		checkCalls(t, "the handler of the started shard", &told, "add "+mine+"/three@3 initial=true", "add "+mine+"/two@2 initial=true")
-		checkCalls(t, "its handler of nodes", &toldNodes, "add /one@1 initial=true")
-		checkCalls(t, "its handler of Namespaces", &toldSpaces, "add /"+mine+"@1 initial=true")
+		informertest.CheckCalls(t, "the handler of the started shard", &told, "add "+mine+"/three@3 initial=true", "add "+mine+"/two@2 initial=true")
+		informertest.CheckCalls(t, "its handler of nodes", &toldNodes, "add /one@1 initial=true")
+		informertest.CheckCalls(t, "its handler of Namespaces", &toldSpaces, "add /"+mine+"@1 initial=true")
 		if !handle.HasSynced() {
 			t.Error("the handler has not synced though it was told everything")
 		}
 		maps.Add(newConfigMap(mine, "four"))
-		checkCalls(t, "the handler of the started shard", &told, "add "+mine+"/four@5 initial=false")
-		late := &recorder{}
-		mustAdd(t, mapInformer, late)
+		informertest.CheckCalls(t, "the handler of the started shard", &told, "add "+mine+"/four@5 initial=false")
+		late := &informertest.Recorder{}
+		informertest.MustAdd(t, mapInformer, late)
 		synctest.Wait()
-		if n := len(late.take()); n != 3 {
+		if n := len(late.Take()); n != 3 {
 			t.Errorf("a handler that came late was told %d things, want 3", n)
 		}
 	})
@@ -93,8 +95,8 @@ func TestWarmThatIsGivenUp(t *testing.T) {
 		maps := newFakeResource(t)
 		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
 		low, high := halves(t, pool)
-		mustAdd(t, low.reading(configMaps, maps, &v1.ConfigMap{}), &recorder{})
-		mustAdd(t, low.reading(nodes, newFakeResource(t), &v1.Node{}), &recorder{})
+		informertest.MustAdd(t, low.reading(configMaps, maps, &v1.ConfigMap{}), &informertest.Recorder{})
+		informertest.MustAdd(t, low.reading(nodes, newFakeResource(t), &v1.Node{}), &informertest.Recorder{})
 		if err := low.Warm(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -104,8 +106,8 @@ func TestWarmThatIsGivenUp(t *testing.T) {
 			t.Error("a shard that has ended was warmed")
 		}
 
-		maps.down.Store(true)
-		mustAdd(t, high.reading(configMaps, maps, &v1.ConfigMap{}), &recorder{})
+		maps.Down.Store(true)
+		informertest.MustAdd(t, high.reading(configMaps, maps, &v1.ConfigMap{}), &informertest.Recorder{})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := high.Warm(ctx); !errors.Is(err, context.DeadlineExceeded) {

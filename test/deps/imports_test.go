@@ -55,8 +55,19 @@ var rules = []rule{
 	},
 	{
 		in:     []string{"pkg/informer"},
+		except: []string{"pkg/informer/internal/informertest"},
 		only:   []string{"pkg/shard", "internal/faults", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/klog/v2", "k8s.io/utils"},
 		reason: "the filtered informers are a library for any controller on client-go, not only for upstream's",
+	},
+	{
+		in:     []string{"pkg/informer/internal/store"},
+		never:  []string{"pkg/informer/internal/listwatch"},
+		reason: "what an informer holds does not depend on how it is read",
+	},
+	{
+		in:     []string{"pkg/informer/internal/listwatch"},
+		never:  []string{"pkg/informer/internal/store"},
+		reason: "how a resource is read does not depend on what is kept of it",
 	},
 	{
 		in:     []string{"pkg/controllers/owners"},
@@ -188,8 +199,8 @@ var rules = []rule{
 	},
 	{
 		in:     []string{""},
-		except: []string{"test", "pkg/election/leasetest"},
-		never:  []string{"test", "pkg/election/leasetest", "testing"},
+		except: []string{"test", "pkg/election/leasetest", "pkg/informer/internal/informertest"},
+		never:  []string{"test", "pkg/election/leasetest", "pkg/informer/internal/informertest", "testing"},
 		reason: "what ships must not carry the code that tests it",
 	},
 	{

@@ -1,8 +1,7 @@
-package informer
+package store
 
 import (
 	"context"
-	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,30 +12,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// Expect says which ranges the process holds or is about to hold. When an informer of slim copies
-// lists a resource, it keeps the objects of these ranges whole. A range's informer of whole objects
-// that begins after the informer of slim copies then follows it, and the process does not read
-// those objects twice. If it begins before that list has ended, it waits for it, for a minute at
-// most. What is expected only after that list is read by the range itself at first; see copies.
-// Objects of a range that is no longer expected, and that nobody holds, become slim copies. Ranges
-// are compared as they are: a part of an expected range is not expected.
-//
-// It may be called concurrently with everything else. It does not wait for the API server; slim
-// copies of what is no longer expected are made before it returns.
-func (p *Pool) Expect(ranges []shard.Range) {
-	ranges = slices.Clone(ranges)
-	p.expected.Store(&ranges)
-	p.mu.Lock()
-	all := slices.Collect(maps.Values(p.shared))
-	p.mu.Unlock()
-	for _, s := range all {
-		if s.copies != nil {
-			s.reduce()
-		}
-	}
-}
-
-// copies says what an informer of slim copies holds whole: the objects of ranges that follow it,
+// Copies says what an informer of slim copies holds whole: the objects of ranges that follow it,
 // that are about to, or that are expected. So the process holds each object once. The informer's
 // mutex guards it.
 //
@@ -45,14 +21,14 @@ func (p *Pool) Expect(ranges []shard.Range) {
 // informer stores changes in the range whole. When each of the range's objects is at the version
 // that the range holds, or has changed since it joined, the informer takes over what the range
 // holds, and the range follows.
-type copies struct {
+type Copies struct {
 	slim     func(obj any) any
 	expected func() []shard.Range
 	// whole are the ranges all of whose objects are whole. They are among those that are wanted.
 	whole []shard.Range
 	// joining has the informer's version when a follower-to-be joined. Objects of its range that
 	// are newer are whole.
-	joining map[*sink]string
+	joining map[*Sink]string
 	// isListing says that a list is in progress, and listing are the ranges that it keeps whole.
 	isListing bool
 	listing   []shard.Range
@@ -60,22 +36,14 @@ type copies struct {
 	isFollowing bool
 }
 
-// newCopies returns what an informer of key has; nil if it is not of slim copies.
-func (p *Pool) newCopies(key sharedKey) *copies {
-	if !key.slim {
-		return nil
-	}
-	namespaced := p.kinds.byResource[key.resource].Namespaced
-	return &copies{slim: p.config.Slim[key.resource], joining: map[*sink]string{}, expected: func() []shard.Range {
-		if expected := p.expected.Load(); expected != nil && namespaced {
-			return *expected
-		}
-		return nil
-	}}
+// NewCopies returns what an informer of slim copies has: slim makes one of an object, and expected
+// returns the ranges that will come.
+func NewCopies(slim func(obj any) any, expected func() []shard.Range) *Copies {
+	return &Copies{slim: slim, expected: expected, joining: map[*Sink]string{}}
 }
 
 // keeps reports whether the informer stores an object whole.
-func (c *copies) keeps(obj any) bool {
+func (c *Copies) keeps(obj any) bool {
 	if len(c.whole)+len(c.joining) == 0 {
 		return false
 	}
@@ -84,7 +52,7 @@ func (c *copies) keeps(obj any) bool {
 		return true
 	}
 	for into := range c.joining {
-		if into.within.ContainsNamespace(namespace) {
+		if into.Within.ContainsNamespace(namespace) {
 			return true
 		}
 	}
@@ -92,7 +60,7 @@ func (c *copies) keeps(obj any) bool {
 }
 
 // form returns an object that was read as the informer stores it.
-func (c *copies) form(obj any) any {
+func (c *Copies) form(obj any) any {
 	if c.keeps(obj) {
 		return obj
 	}
@@ -101,7 +69,7 @@ func (c *copies) form(obj any) any {
 
 // endList returns which ranges are whole once a list has been stored. Of what is not wanted whole
 // any more it makes slim copies, in the list. What comes from another informer is whole.
-func (c *copies) endList(list []any, stored bool, wanted []shard.Range) (whole []shard.Range) {
+func (c *Copies) endList(list []any, stored bool, wanted []shard.Range) (whole []shard.Range) {
 	if stored {
 		return wanted
 	}
@@ -118,14 +86,14 @@ func (c *copies) endList(list []any, stored bool, wanted []shard.Range) (whole [
 
 // hold records that a list has been stored with these ranges whole, or all of it, which has come
 // from another informer.
-func (c *copies) hold(whole []shard.Range, all bool) {
+func (c *Copies) hold(whole []shard.Range, all bool) {
 	c.isListing, c.listing, c.isFollowing, c.whole = false, nil, all, whole
 }
 
-// beginList is called before each request for a list, or for a page of one; first is false for the
+// BeginList is called before each request for a list, or for a page of one; first is false for the
 // further pages. It returns what becomes of the objects as they arrive. A Reflector may still ask
 // for a list when it has ended: that changes nothing, and the error is ctx's.
-func (i *Informer) beginList(ctx context.Context, first bool) (taking, error) {
+func (i *Informer) BeginList(ctx context.Context, first bool) (take func(obj any) (taken any, ok bool), err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if ctx.Err() != nil { // under the lock: what comes next sees what an earlier call has done
@@ -144,25 +112,32 @@ func (i *Informer) beginList(ctx context.Context, first bool) (taking, error) {
 }
 
 // mayHoldSlim reports whether the informer may hold slim copies where a follower needs whole objects.
-func (i *Informer) mayHoldSlim(into *sink) bool {
-	return i.copies != nil && !into.within.IsEverything()
+func (i *Informer) mayHoldSlim(into *Sink) bool {
+	return i.copies != nil && !into.Within.IsEverything()
+}
+
+// Wanted returns the ranges whose objects an informer of slim copies keeps whole.
+func (i *Informer) Wanted() []shard.Range {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.wantedLocked()
 }
 
 // wantedLocked returns the ranges whose objects are worth keeping whole.
 func (i *Informer) wantedLocked() []shard.Range {
 	wanted := slices.Clone(i.copies.expected())
 	for into := range i.followers {
-		wanted = append(wanted, into.within)
+		wanted = append(wanted, into.Within)
 	}
 	for into := range i.copies.joining {
-		wanted = append(wanted, into.within)
+		wanted = append(wanted, into.Within)
 	}
 	return slices.DeleteFunc(wanted, shard.Range.IsEverything)
 }
 
-// willHold reports whether the informer has all of what a follower needs, or will have it when it
+// WillHold reports whether the informer has all of what a follower needs, or will have it when it
 // has listed, or when the follower that has joined is as far as the informer.
-func (i *Informer) willHold(into *sink) bool {
+func (i *Informer) WillHold(into *Sink) bool {
 	if !i.mayHoldSlim(into) {
 		return true
 	}
@@ -170,20 +145,20 @@ func (i *Informer) willHold(into *sink) bool {
 	defer i.mu.Unlock()
 	_, joined := i.copies.joining[into]
 	switch {
-	case joined || slices.Contains(i.copies.whole, into.within):
+	case joined || slices.Contains(i.copies.whole, into.Within):
 		return true
 	case i.HasSynced():
 		return false
 	case i.copies.isListing:
-		return slices.Contains(i.copies.listing, into.within)
+		return slices.Contains(i.copies.listing, into.Within)
 	default: // follow checks again after the list, which may keep other ranges whole
-		return slices.Contains(i.wantedLocked(), into.within)
+		return slices.Contains(i.wantedLocked(), into.Within)
 	}
 }
 
-// join makes the informer store changes in the range of into whole from now on, until unfollow. It
+// Join makes the informer store changes in the range of into whole from now on, until unfollow. It
 // does nothing while the informer is being listed.
-func (i *Informer) join(into *sink) {
+func (i *Informer) Join(into *Sink) {
 	if !i.mayHoldSlim(into) {
 		return
 	}
@@ -196,14 +171,14 @@ func (i *Informer) join(into *sink) {
 
 // adoptableLocked returns what the informer would take over from into to hold all of its range
 // whole. It returns false if that is not enough: into has missed something.
-func (i *Informer) adoptableLocked(into *sink) (mine []any, ok bool) {
+func (i *Informer) adoptableLocked(into *Sink) (mine []any, ok bool) {
 	if !i.mayHoldSlim(into) {
 		return nil, true
 	}
-	if i.copies.isListing && !slices.Contains(i.copies.listing, into.within) {
+	if i.copies.isListing && !slices.Contains(i.copies.listing, into.Within) {
 		return nil, false // It would not be whole after the list.
 	}
-	if slices.Contains(i.copies.whole, into.within) {
+	if slices.Contains(i.copies.whole, into.Within) {
 		return nil, true
 	}
 	since, joined := i.copies.joining[into]
@@ -211,7 +186,7 @@ func (i *Informer) adoptableLocked(into *sink) (mine []any, ok bool) {
 		return nil, false
 	}
 	for _, namespace := range i.indexer.ListIndexFuncValues(cache.NamespaceIndex) {
-		if !into.within.ContainsNamespace(namespace) {
+		if !into.Within.ContainsNamespace(namespace) {
 			continue
 		}
 		objects, err := i.indexer.ByIndex(cache.NamespaceIndex, namespace)
@@ -219,7 +194,7 @@ func (i *Informer) adoptableLocked(into *sink) (mine []any, ok bool) {
 			return nil, false
 		}
 		for _, obj := range objects {
-			held, exists, err := into.i.indexer.Get(obj)
+			held, exists, err := into.Informer.indexer.Get(obj)
 			switch version := present.VersionOf(obj); {
 			case err != nil:
 				return nil, false
@@ -235,7 +210,7 @@ func (i *Informer) adoptableLocked(into *sink) (mine []any, ok bool) {
 
 // adoptLocked makes the informer hold all of into's range whole, with what adoptableLocked has
 // returned.
-func (i *Informer) adoptLocked(into *sink, mine []any) {
+func (i *Informer) adoptLocked(into *Sink, mine []any) {
 	for _, obj := range mine {
 		i.exchangeLocked(obj)
 	}
@@ -243,13 +218,17 @@ func (i *Informer) adoptLocked(into *sink, mine []any) {
 		return
 	}
 	delete(i.copies.joining, into)
-	if !slices.Contains(i.copies.whole, into.within) {
-		i.copies.whole = append(slices.Clone(i.copies.whole), into.within)
+	if !slices.Contains(i.copies.whole, into.Within) {
+		i.copies.whole = append(slices.Clone(i.copies.whole), into.Within)
 	}
 }
 
-// reduce makes slim copies of the objects of ranges that are not wanted whole any more.
-func (i *Informer) reduce() {
+// Reduce makes slim copies of the objects of ranges that are not wanted whole any more. It does
+// nothing in an informer that is not of slim copies.
+func (i *Informer) Reduce() {
+	if i.copies == nil {
+		return
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.reduceLocked(i.copies.whole)
@@ -284,7 +263,7 @@ func (i *Informer) exchangeLocked(obj any) {
 		if err = i.indexer.Update(obj); err == nil && i.HasSynced() {
 			i.indexer.Bookmark(i.lastRV) // Update has set it to that of the object
 		}
-		i.passOnLocked(func(into *sink) error { into.exchange(obj); return nil })
+		i.passOnLocked(func(into *Sink) error { into.exchange(obj); return nil })
 	}
 	if err != nil {
 		utilruntime.HandleError(err)

@@ -1,10 +1,11 @@
-package informer
+package listwatch
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -23,12 +24,12 @@ import (
 // TestNothingIsListedUnfiltered checks that a single range does not list everything from a server
 // that does not filter.
 func TestNothingIsListedUnfiltered(t *testing.T) {
-	for name, ask := range map[string]func(context.Context, *rangeListWatch) error{
-		"list": func(ctx context.Context, lw *rangeListWatch) error {
+	for name, ask := range map[string]func(context.Context, *Ranged) error{
+		"list": func(ctx context.Context, lw *Ranged) error {
 			_, err := lw.ListWithContext(ctx, metav1.ListOptions{ResourceVersion: "0"})
 			return err
 		},
-		"watch that is a list": func(ctx context.Context, lw *rangeListWatch) error {
+		"watch that is a list": func(ctx context.Context, lw *Ranged) error {
 			_, err := lw.WatchWithContext(ctx, metav1.ListOptions{SendInitialEvents: ptr.To(true)})
 			return err
 		},
@@ -37,7 +38,7 @@ func TestNothingIsListedUnfiltered(t *testing.T) {
 			read := &page{list: configMapList(), options: metav1.ListOptions{ResourceVersion: "untouched"}}
 			lw, _ := filtering(read, false)
 			ctx, cancel := context.WithCancel(t.Context())
-			lw.stop = cancel
+			lw.Stop = cancel
 			if err := ask(ctx, lw); !errors.Is(err, context.Canceled) {
 				t.Errorf("got error %v, want that of what was stopped", err)
 			}
@@ -52,20 +53,20 @@ func TestNothingIsListedUnfiltered(t *testing.T) {
 // not to the events after it.
 func TestFilteredListOfAWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		end := configMap("", "")
+		end := informertest.ConfigMap("", "")
 		end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
 		var discarded atomic.Int64
-		w := newFilteredWatch(newStream(true, false,
-			watch.Event{Type: watch.Added, Object: configMap("other", "1")},
-			watch.Event{Type: watch.Bookmark, Object: configMap("", "")}, // a bookmark without the annotation that ends a list
-			watch.Event{Type: watch.Added, Object: configMap("other", "2")},
-			watch.Event{Type: watch.Added, Object: configMap("mine", "2")},
+		w := FilterWatch(informertest.NewStream(true, false,
+			watch.Event{Type: watch.Added, Object: informertest.ConfigMap("other", "1")},
+			watch.Event{Type: watch.Bookmark, Object: informertest.ConfigMap("", "")}, // a bookmark without the annotation that ends a list
+			watch.Event{Type: watch.Added, Object: informertest.ConfigMap("other", "2")},
+			watch.Event{Type: watch.Added, Object: informertest.ConfigMap("mine", "2")},
 			watch.Event{Type: watch.Bookmark, Object: end},
-			watch.Event{Type: watch.Added, Object: configMap("other", "3")},
-		), only(func(obj any) bool { return obj.(*v1.ConfigMap).Namespace == "mine" }), &discarded, true)
+			watch.Event{Type: watch.Added, Object: informertest.ConfigMap("other", "3")},
+		), Only(func(obj any) bool { return obj.(*v1.ConfigMap).Namespace == "mine" }), &discarded, true)
 		var got []string
 		for event := range w.ResultChan() {
-			got = append(got, fmt.Sprintf("%s %s", event.Type, name(event.Object)))
+			got = append(got, fmt.Sprintf("%s %s", event.Type, informertest.Name(event.Object)))
 		}
 		if diff := cmp.Diff([]string{"BOOKMARK /@", "ADDED mine/2@", "BOOKMARK /@", "ADDED other/3@"}, got); diff != "" || discarded.Load() != 2 {
 			t.Errorf("discarded %d; events (-want +got):\n%s", discarded.Load(), diff)
@@ -74,49 +75,9 @@ func TestFilteredListOfAWatch(t *testing.T) {
 	})
 }
 
-// stream is a watch like the decoder of a server's answer: it delivers one event after the other
-// until it is stopped or, if ends is set, until the answer ends.
-type stream struct {
-	events []watch.Event
-	ends   bool
-	// deaf streams do not notice Stop while they deliver an event, like watch.FakeWatcher.
-	deaf   bool
-	result chan watch.Event
-	done   chan struct{}
-	stop   func()
-}
-
-func newStream(ends, deaf bool, events ...watch.Event) *stream {
-	s := &stream{events: events, ends: ends, deaf: deaf, result: make(chan watch.Event), done: make(chan struct{})}
-	s.stop = sync.OnceFunc(func() { close(s.done) })
-	go s.run()
-	return s
-}
-
-func (s *stream) run() {
-	defer close(s.result)
-	done := s.done
-	if s.deaf {
-		done = nil
-	}
-	for _, event := range s.events {
-		select {
-		case s.result <- event:
-		case <-done:
-			return
-		}
-	}
-	if !s.ends {
-		<-s.done
-	}
-}
-
-func (s *stream) ResultChan() <-chan watch.Event { return s.result }
-func (s *stream) Stop()                          { s.stop() }
-
-func filteredStream(s *stream) (*filteredWatch, *atomic.Int64) {
+func filteredStream(s *informertest.Stream) (*filtered, *atomic.Int64) {
 	var discarded atomic.Int64
-	return newFilteredWatch(s, only(func(obj any) bool { return obj.(*v1.ConfigMap).Namespace == "mine" }), &discarded, false), &discarded
+	return FilterWatch(s, Only(func(obj any) bool { return obj.(*v1.ConfigMap).Namespace == "mine" }), &discarded, false), &discarded
 }
 
 func TestFilteredWatch(t *testing.T) {
@@ -124,17 +85,17 @@ func TestFilteredWatch(t *testing.T) {
 		var events []watch.Event
 		for _, namespace := range []string{"mine", "other"} {
 			for _, verb := range []watch.EventType{watch.Added, watch.Modified, watch.Deleted} {
-				events = append(events, watch.Event{Type: verb, Object: configMap(namespace, "1")})
+				events = append(events, watch.Event{Type: verb, Object: informertest.ConfigMap(namespace, "1")})
 			}
 		}
 		events = append(events,
 			// Bookmarks and errors are not objects of the resource and pass the filter.
-			watch.Event{Type: watch.Bookmark, Object: configMap("", "")},
+			watch.Event{Type: watch.Bookmark, Object: informertest.ConfigMap("", "")},
 			watch.Event{Type: watch.Error, Object: &metav1.Status{Reason: metav1.StatusReasonExpired}})
-		w, discarded := filteredStream(newStream(true, false, events...))
+		w, discarded := filteredStream(informertest.NewStream(true, false, events...))
 		var got []string
 		for event := range w.ResultChan() {
-			got = append(got, fmt.Sprintf("%s %s", event.Type, name(event.Object)))
+			got = append(got, fmt.Sprintf("%s %s", event.Type, informertest.Name(event.Object)))
 		}
 		want := []string{"ADDED mine/1@", "MODIFIED mine/1@", "DELETED mine/1@", "BOOKMARK /@", "ERROR *v1.Status"}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -150,8 +111,8 @@ func TestFilteredWatch(t *testing.T) {
 // TestFilteredWatchStops stops a watch that is delivering an event to a reader that has gone. The
 // bubble would not end if a goroutine were left.
 func TestFilteredWatchStops(t *testing.T) {
-	mine := watch.Event{Type: watch.Added, Object: configMap("mine", "1")}
-	other := watch.Event{Type: watch.Added, Object: configMap("other", "1")}
+	mine := watch.Event{Type: watch.Added, Object: informertest.ConfigMap("mine", "1")}
+	other := watch.Event{Type: watch.Added, Object: informertest.ConfigMap("other", "1")}
 	for _, test := range []struct {
 		name   string
 		events []watch.Event
@@ -165,7 +126,7 @@ func TestFilteredWatchStops(t *testing.T) {
 			ends, deaf := i&1 != 0, i&2 != 0
 			t.Run(fmt.Sprintf("%s, ends=%t, deaf=%t", test.name, ends, deaf), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					w, _ := filteredStream(newStream(ends, deaf, test.events...))
+					w, _ := filteredStream(informertest.NewStream(ends, deaf, test.events...))
 					synctest.Wait()
 					w.Stop()
 					w.Stop()
@@ -193,15 +154,15 @@ func (p *page) List(_ context.Context, o metav1.ListOptions) (runtime.Object, er
 
 func (p *page) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	p.options = o
-	return newStream(false, false), p.err
+	return informertest.NewStream(false, false), p.err
 }
 
-func filtering(r reader, honoured bool) (*rangeListWatch, *atomic.Int64) {
+func filtering(r Reader, honoured bool) (*Ranged, *atomic.Int64) {
 	var discarded atomic.Int64
 	within := shard.Range{End: 1 << 63}
-	return &rangeListWatch{
-		reader: r, selector: within.Selector(), keep: inRange(within), discarded: &discarded,
-		honoured: func(context.Context) bool { return honoured },
+	return &Ranged{
+		Reader: r, Selector: within.Selector(), Keep: informertest.InRange(within), Discarded: &discarded,
+		Honoured: func(context.Context) bool { return honoured },
 	}, &discarded
 }
 
@@ -210,7 +171,7 @@ func configMapList(namespaces ...string) *v1.ConfigMapList {
 	list.ResourceVersion, list.Continue = "42", "token"
 	list.RemainingItemCount = new(int64)
 	for _, namespace := range namespaces {
-		list.Items = append(list.Items, *configMap(namespace, "1"))
+		list.Items = append(list.Items, *informertest.ConfigMap(namespace, "1"))
 	}
 	return list
 }
@@ -230,7 +191,7 @@ func TestFilteredPage(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var discarded atomic.Int64
 			got := configMapList(test.in...)
-			if err := filterList(got, only(inRange(shard.Range{End: 1 << 63})), &discarded); err != nil {
+			if err := FilterList(got, Only(informertest.InRange(shard.Range{End: 1 << 63})), &discarded); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(configMapList(test.want...).ListMeta, got.ListMeta); diff != "" {

@@ -1,4 +1,4 @@
-package informer
+package listwatch
 
 import (
 	"context"
@@ -18,19 +18,19 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// probeFor is how long an answer of the server is believed. A watch lasts for minutes, so each
+// ProbeFor is how long an answer of the server is believed. A watch lasts for minutes, so each
 // reconnect asks again, and the many informers of a starting process ask once.
-const probeFor = 30 * time.Second
+const ProbeFor = 30 * time.Second
 
 const (
-	// probeAgain is how long a failed probe is not repeated: an API server that has just started
+	// ProbeAgain is how long a failed probe is not repeated: an API server that has just started
 	// refuses for a moment.
-	probeAgain = time.Second
-	// probeSelector is a valid selector that costs the server little.
-	probeSelector = "shardRange(object.metadata.namespace, '0x0000000000000000', '0x0000000000000001')"
-	// probeNobody names no object, so that a server without shard selectors sends none either. From
+	ProbeAgain = time.Second
+	// ProbeSelector is a valid selector that costs the server little.
+	ProbeSelector = "shardRange(object.metadata.namespace, '0x0000000000000000', '0x0000000000000001')"
+	// ProbeNobody names no object, so that a server without shard selectors sends none either. From
 	// its cache it would send all, Secrets with their data, whatever the limit.
-	probeNobody = "metadata.name=flotilla-probe"
+	ProbeNobody = "metadata.name=flotilla-probe"
 )
 
 // Mode says who filters a resource by range.
@@ -43,7 +43,7 @@ const (
 	ClientSide Mode = "client"
 )
 
-// prober finds out, for each resource, whether the API server honours shardSelector. Only the
+// Prober finds out, for each resource, whether the API server honours shardSelector. Only the
 // answer to a list says so (metadata.shardInfo): a server that does not know the parameter ignores
 // it, and a watch never shows it.
 //
@@ -53,25 +53,26 @@ const (
 // lists are in the order of names. That needs an object. While there is none, or no such resource,
 // it asks about pods instead, if it may list those. An answer that is wrong because objects come
 // and go meanwhile only costs requests.
-type prober struct {
-	kinds *kinds
-	clock Clock
+type Prober struct {
+	kinds *Kinds
+	clock interface{ Now() time.Time }
 
 	mu      sync.Mutex
-	answers map[probed]*answer
-	modes   map[probed]Mode
+	answers map[Form]*answer
+	modes   map[Form]Mode
 }
 
-// probed is what an answer is about: a resource and, where the clientset does not read it, the type
+// Form is what an answer is about: a resource and, where the clientset does not read it, the type
 // it is read as, since a reader may not pass the selector on.
-type probed struct {
-	resource schema.GroupVersionResource
-	object   reflect.Type
+type Form struct {
+	Resource schema.GroupVersionResource
+	Object   reflect.Type // nil for the clientset's
 }
 
 var podsResource = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
-var keyspaceHalves = []shard.Range{{End: 1 << 63}, {Start: 1 << 63}}
+// KeyspaceHalves are the two ranges that the prober compares.
+var KeyspaceHalves = []shard.Range{{End: 1 << 63}, {Start: 1 << 63}}
 
 // answer is what the server said about one resource.
 type answer struct {
@@ -85,32 +86,31 @@ type answer struct {
 	until time.Time
 }
 
-func newProber(k *kinds, c Clock) *prober {
-	return &prober{kinds: k, clock: c, answers: map[probed]*answer{}, modes: map[probed]Mode{}}
+// NewProber returns a Prober that has asked nothing yet. c measures how old an answer is.
+func NewProber(k *Kinds, c interface{ Now() time.Time }) *Prober {
+	return &Prober{kinds: k, clock: c, answers: map[Form]*answer{}, modes: map[Form]Mode{}}
 }
 
-// honoured reports whether the server filters what key reads, by its last answer. If the server
+// Honoured reports whether the server filters what is read, by its last answer. If the server
 // cannot be asked, the last answer holds; before the first answer the client filters, which is
 // always right.
-func (p *prober) honoured(ctx context.Context, key sharedKey, read reader) bool {
-	mode, _ := p.mode(ctx, key, read)
+func (p *Prober) Honoured(ctx context.Context, of Form, read Reader) bool {
+	mode, _ := p.Mode(ctx, of, read)
 	return mode == ServerSide
 }
 
-// mode returns who filters what key reads by read, and whether the server has answered that. For a
+// Mode returns who filters what read reads, and whether the server has answered that. For a
 // built-in resource it asks with the clientset, whatever reads it.
-func (p *prober) mode(ctx context.Context, key sharedKey, read reader) (mode Mode, known bool) {
-	if entry, ok := p.kinds.byResource[key.resource]; ok && key.object == nil {
-		return p.modeOf(ctx, key.probed(), func(ctx context.Context) (Mode, error) { return p.ask(ctx, entry) })
+func (p *Prober) Mode(ctx context.Context, of Form, read Reader) (mode Mode, known bool) {
+	if entry, ok := p.kinds.ByResource[of.Resource]; ok && of.Object == nil {
+		return p.modeOf(ctx, of, func(ctx context.Context) (Mode, error) { return p.ask(ctx, entry) })
 	}
-	return p.modeOf(ctx, key.probed(), func(ctx context.Context) (Mode, error) { return p.compare(ctx, read) })
+	return p.modeOf(ctx, of, func(ctx context.Context) (Mode, error) { return p.compare(ctx, read) })
 }
 
-func (k sharedKey) probed() probed { return probed{k.resource, k.object} }
-
 // modeOf asks and returns the answer, or returns the last one if that is not old.
-func (p *prober) modeOf(
-	ctx context.Context, of probed, ask func(context.Context) (Mode, error),
+func (p *Prober) modeOf(
+	ctx context.Context, of Form, ask func(context.Context) (Mode, error),
 ) (mode Mode, known bool) {
 	a := p.answerFor(of)
 	select {
@@ -132,27 +132,27 @@ func (p *prober) modeOf(
 }
 
 // note records an answer of the server, or the lack of one, in a, whose turn the caller holds.
-func (p *prober) note(ctx context.Context, of probed, a *answer, asked Mode, err error) {
-	logger, now := klog.FromContext(ctx).WithValues("resource", of.resource), p.clock.Now()
+func (p *Prober) note(ctx context.Context, of Form, a *answer, asked Mode, err error) {
+	logger, now := klog.FromContext(ctx).WithValues("resource", of.Resource), p.clock.Now()
 	if err != nil {
-		a.until = now.Add(probeAgain)
+		a.until = now.Add(ProbeAgain)
 		logger.V(2).Info("Could not probe for sharded list and watch", "filteredBy", a.mode, "known", a.known, "err", err)
 	} else {
 		if asked != a.mode || !a.known {
 			logger.V(2).Info("Probed for sharded list and watch", "filteredBy", asked)
 		}
-		a.mode, a.known, a.until = asked, true, now.Add(probeFor)
+		a.mode, a.known, a.until = asked, true, now.Add(ProbeFor)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.modes[of] = a.mode
 }
 
-func (p *prober) ask(ctx context.Context, entry kind) (Mode, error) {
+func (p *Prober) ask(ctx context.Context, entry Kind) (Mode, error) {
 	into := entry.newList()
 	err := p.kinds.clients[entry.Resource.GroupVersion()].Get().Resource(entry.Resource.Resource).
 		VersionedParams(&metav1.ListOptions{
-			Limit: 1, ResourceVersion: "0", ShardSelector: probeSelector, FieldSelector: probeNobody}, scheme.ParameterCodec).
+			Limit: 1, ResourceVersion: "0", ShardSelector: ProbeSelector, FieldSelector: ProbeNobody}, scheme.ParameterCodec).
 		Do(ctx).Into(into)
 	if err != nil {
 		return ClientSide, err
@@ -178,9 +178,9 @@ func echoes(list runtime.Object) bool {
 }
 
 // compare asks for one object of each half of the keyspace.
-func (p *prober) compare(ctx context.Context, read reader) (Mode, error) {
+func (p *Prober) compare(ctx context.Context, read Reader) (Mode, error) {
 	empty := true
-	for _, half := range keyspaceHalves {
+	for _, half := range KeyspaceHalves {
 		list, err := read.List(ctx, metav1.ListOptions{Limit: 1, ShardSelector: half.Selector()})
 		if apierrors.IsNotFound(err) {
 			break // as good as empty
@@ -207,14 +207,14 @@ func (p *prober) compare(ctx context.Context, read reader) (Mode, error) {
 	if !empty {
 		return ServerSide, nil
 	}
-	pods := p.kinds.byResource[podsResource]
-	mode, _ := p.modeOf(ctx, probed{resource: podsResource}, func(ctx context.Context) (Mode, error) {
+	pods := p.kinds.ByResource[podsResource]
+	mode, _ := p.modeOf(ctx, Form{Resource: podsResource}, func(ctx context.Context) (Mode, error) {
 		return p.ask(ctx, pods)
 	})
 	return mode, nil
 }
 
-func (p *prober) answerFor(of probed) *answer {
+func (p *Prober) answerFor(of Form) *answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a, ok := p.answers[of]
@@ -225,15 +225,15 @@ func (p *prober) answerFor(of probed) *answer {
 	return a
 }
 
-// snapshot returns who filters, for every resource that was asked about. If that depends on how the
+// Modes returns who filters, for every resource that was asked about. If that depends on how the
 // resource is read, it is the client.
-func (p *prober) snapshot() map[schema.GroupVersionResource]Mode {
+func (p *Prober) Modes() map[schema.GroupVersionResource]Mode {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	modes := make(map[schema.GroupVersionResource]Mode, len(p.modes))
 	for of, mode := range p.modes {
-		if modes[of.resource] != ClientSide {
-			modes[of.resource] = mode
+		if modes[of.Resource] != ClientSide {
+			modes[of.Resource] = mode
 		}
 	}
 	return modes

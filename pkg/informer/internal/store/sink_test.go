@@ -1,6 +1,8 @@
-package informer
+package store
 
 import (
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+
 	"context"
 	"testing"
 	"testing/synctest"
@@ -13,12 +15,12 @@ import (
 // TestSinkGoesByWhatIsStored has a source name events wrongly, as one does that starts over.
 func TestSinkGoesByWhatIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i := newInformer(config{example: &v1.ConfigMap{}})
-		var told recorder
-		mustAdd(t, i, &told)
-		into := &sink{i: i}
+		i := New(Config{Example: &v1.ConfigMap{}})
+		var told informertest.Recorder
+		informertest.MustAdd(t, i, &told)
+		into := &Sink{Informer: i}
 		at := func(version string) *v1.ConfigMap {
-			c := configMap("a", "1")
+			c := informertest.ConfigMap("a", "1")
 			c.ResourceVersion = version
 			return c
 		}
@@ -39,7 +41,7 @@ func TestSinkGoesByWhatIsStored(t *testing.T) {
 			if err := step.do(); err != nil {
 				t.Errorf("%s: %v", step.what, err)
 			}
-			checkCalls(t, "handler, after "+step.what+",", &told, step.want...)
+			informertest.CheckCalls(t, "handler, after "+step.what+",", &told, step.want...)
 		}
 		if got := i.LastSyncResourceVersion(); got != "8" {
 			t.Errorf("last version is %s, want that of the bookmark", got)
@@ -50,23 +52,23 @@ func TestSinkGoesByWhatIsStored(t *testing.T) {
 // TestWhoWaitsIsWokenByEveryChange waits for an object to go, which arrives as an event with a
 // version, as a tombstone without one, or by a list.
 func TestWhoWaitsIsWokenByEveryChange(t *testing.T) {
-	object := configMap("a", "1")
+	object := informertest.ConfigMap("a", "1")
 	object.ResourceVersion = "2"
-	for name, remove := range map[string]func(*sink) error{
-		"a deletion":  func(into *sink) error { return into.Delete(object) },
-		"a tombstone": func(into *sink) error { return into.Delete(cache.DeletedFinalStateUnknown{Key: "a/1", Obj: object}) },
-		"a list":      func(into *sink) error { return into.Replace(nil, "3") },
+	for name, remove := range map[string]func(*Sink) error{
+		"a deletion":  func(into *Sink) error { return into.Delete(object) },
+		"a tombstone": func(into *Sink) error { return into.Delete(cache.DeletedFinalStateUnknown{Key: "a/1", Obj: object}) },
+		"a list":      func(into *Sink) error { return into.Replace(nil, "3") },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			i := newInformer(config{example: &v1.ConfigMap{}})
-			into := &sink{i: i}
+			i := New(Config{Example: &v1.ConfigMap{}})
+			into := &Sink{Informer: i}
 			if err := into.Replace([]any{object}, "2"); err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			waited := make(chan error, 1)
-			go func() { waited <- i.await(ctx, func() bool { return len(i.indexer.ListKeys()) == 0 }) }()
+			go func() { waited <- i.Await(ctx, func() bool { return len(i.indexer.ListKeys()) == 0 }) }()
 			synctest.Wait()
 			if err := remove(into); err != nil {
 				t.Fatal(err)

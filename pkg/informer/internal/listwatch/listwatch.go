@@ -1,4 +1,4 @@
-package informer
+package listwatch
 
 import (
 	"context"
@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// reader lists and watches one resource in all namespaces. The methods set neither options nor
+// Reader lists and watches one resource in all namespaces. The methods set neither options nor
 // filters of their own.
-type reader interface {
+type Reader interface {
 	List(ctx context.Context, options metav1.ListOptions) (runtime.Object, error)
 	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
 }
@@ -27,9 +27,10 @@ type reader interface {
 // typedResource reads typed objects.
 type typedResource struct {
 	client rest.Interface
-	kind   kind
+	kind   Kind
 }
 
+// List implements Reader.
 func (r typedResource) List(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	into := r.kind.newList()
 	err := r.client.Get().Resource(r.kind.Resource.Resource).
@@ -38,6 +39,7 @@ func (r typedResource) List(ctx context.Context, options metav1.ListOptions) (ru
 	return into, err
 }
 
+// Watch implements Reader.
 func (r typedResource) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	options.Watch = true
 	return r.client.Get().Resource(r.kind.Resource.Resource).
@@ -52,9 +54,16 @@ func timeout(options metav1.ListOptions) time.Duration {
 	return time.Duration(*options.TimeoutSeconds) * time.Second
 }
 
+// Metadata returns what reads object metadata only.
+func Metadata(from metadata.ResourceInterface) Reader { return metadataResource{from} }
+
+// Unstructured returns what reads unstructured objects.
+func Unstructured(from dynamic.ResourceInterface) Reader { return dynamicResource{from} }
+
 // metadataResource reads object metadata only.
 type metadataResource struct{ metadata.ResourceInterface }
 
+// List implements Reader.
 func (r metadataResource) List(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	return r.ResourceInterface.List(ctx, options)
 }
@@ -62,77 +71,79 @@ func (r metadataResource) List(ctx context.Context, options metav1.ListOptions) 
 // dynamicResource reads unstructured objects.
 type dynamicResource struct{ dynamic.ResourceInterface }
 
+// List implements Reader.
 func (r dynamicResource) List(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	return r.ResourceInterface.List(ctx, options)
 }
 
-// rangeListWatch lists and watches one shard's part of a resource with the server's help. If the
+// Ranged lists and watches one shard's part of a resource with the server's help. If the
 // server does not filter, it drops the rest before it is gathered.
-type rangeListWatch struct {
-	reader
-	selector string
-	// honoured reports whether the server filters by selector.
-	honoured func(ctx context.Context) bool
-	// stop ends the reading. It is called when everything would have to be listed without the
+type Ranged struct {
+	Reader
+	// Selector is the range's shardSelector.
+	Selector string
+	// Honoured reports whether the server filters by selector.
+	Honoured func(ctx context.Context) bool
+	// Stop ends the reading. It is called when everything would have to be listed without the
 	// server's help; ranges read together then.
-	stop func()
-	keep func(obj any) bool
-	// picks is for an informer that picks from all objects; see config.
-	picks func() func(obj any) bool
-	// discarded counts objects and events that the client dropped and the server could have left
+	Stop func()
+	// Keep decides which objects are in the range.
+	Keep func(obj any) bool
+	// Picks is for an informer that picks from all objects: it returns the filter of one list, or of
+	// a page of one. Nil for any other.
+	Picks func() func(obj any) bool
+	// Discarded counts objects and events that the client dropped and the server could have left
 	// out.
-	discarded *atomic.Int64
+	Discarded *atomic.Int64
 }
 
-var (
-	_ cache.ListerWatcherWithContext = &rangeListWatch{}
-)
+var _ cache.ListerWatcherWithContext = &Ranged{}
 
 // ListWithContext implements cache.ListerWithContext.
-func (lw *rangeListWatch) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	if lw.honoured(ctx) {
-		options.ShardSelector = lw.selector
+func (lw *Ranged) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	if lw.Honoured(ctx) {
+		options.ShardSelector = lw.Selector
 	} else if options.Continue == "" {
 		return nil, lw.giveUp(ctx)
 	}
-	list, err := lw.reader.List(ctx, current(options))
+	list, err := lw.Reader.List(ctx, Current(options))
 	if err != nil {
 		return nil, err
 	}
-	if lw.picks != nil {
-		return list, filterList(list, only(lw.picks()), nil)
+	if lw.Picks != nil {
+		return list, FilterList(list, Only(lw.Picks()), nil)
 	}
-	return list, filterList(list, only(lw.keep), lw.discarded)
+	return list, FilterList(list, Only(lw.Keep), lw.Discarded)
 }
 
 // giveUp ends the reading, and returns the error of its context.
-func (lw *rangeListWatch) giveUp(ctx context.Context) error {
+func (lw *Ranged) giveUp(ctx context.Context) error {
 	if ctx.Err() == nil {
-		lw.stop()
+		lw.Stop()
 	}
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// current turns a list that may be as old as the server's cache into a list of the current state: a
+// Current turns a list that may be as old as the server's cache into a list of the current state: a
 // shard's new holder must see what the last one wrote, which may have used another server.
-func current(options metav1.ListOptions) metav1.ListOptions {
+func Current(options metav1.ListOptions) metav1.ListOptions {
 	if options.ResourceVersion == "0" {
 		options.ResourceVersion = ""
 	}
 	return options
 }
 
-// taking returns what becomes of an object as it arrives, and whether it is for us at all. It may
+// Taking returns what becomes of an object as it arrives, and whether it is for us at all. It may
 // be called concurrently.
-type taking func(obj any) (taken any, ok bool)
+type Taking func(obj any) (taken any, ok bool)
 
-// only takes what keep keeps, unchanged.
-func only(keep func(any) bool) taking { return func(obj any) (any, bool) { return obj, keep(obj) } }
+// Only takes what keep keeps, unchanged.
+func Only(keep func(any) bool) Taking { return func(obj any) (any, bool) { return obj, keep(obj) } }
 
-// filterList keeps the list's metadata, including resource version and continue token. discarded
+// FilterList keeps the list's metadata, including resource version and continue token. discarded
 // counts what is dropped; nil counts nothing.
-func filterList(list runtime.Object, take taking, discarded *atomic.Int64) error {
+func FilterList(list runtime.Object, take Taking, discarded *atomic.Int64) error {
 	var kept []runtime.Object
 	dropped, changed := int64(0), false
 	err := meta.EachListItem(list, func(obj runtime.Object) error {
@@ -158,67 +169,61 @@ func filterList(list runtime.Object, take taking, discarded *atomic.Int64) error
 }
 
 // WatchWithContext implements cache.WatcherWithContext.
-func (lw *rangeListWatch) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	honoured := lw.honoured(ctx)
+func (lw *Ranged) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	honoured := lw.Honoured(ctx)
 	if honoured {
-		options.ShardSelector = lw.selector
-	} else if streams(options) {
+		options.ShardSelector = lw.Selector
+	} else if Streams(options) {
 		return nil, lw.giveUp(ctx)
 	}
-	w, err := lw.reader.Watch(ctx, options)
+	w, err := lw.Reader.Watch(ctx, options)
 	switch {
-	case err == nil && lw.picks != nil && streams(options):
-		return newFilteredWatch(w, only(lw.picks()), nil, true), nil
-	case err != nil || honoured || lw.picks != nil: // the store picks single events
+	case err == nil && lw.Picks != nil && Streams(options):
+		return FilterWatch(w, Only(lw.Picks()), nil, true), nil
+	case err != nil || honoured || lw.Picks != nil: // the store picks single events
 		return w, err
 	}
-	return newFilteredWatch(w, only(lw.keep), lw.discarded, false), nil
+	return FilterWatch(w, Only(lw.Keep), lw.Discarded, false), nil
 }
 
 // List implements cache.Lister.
-func (lw *rangeListWatch) List(options metav1.ListOptions) (runtime.Object, error) {
+func (lw *Ranged) List(options metav1.ListOptions) (runtime.Object, error) {
 	return lw.ListWithContext(context.Background(), options)
 }
 
 // Watch implements cache.Watcher.
-func (lw *rangeListWatch) Watch(options metav1.ListOptions) (watch.Interface, error) {
+func (lw *Ranged) Watch(options metav1.ListOptions) (watch.Interface, error) {
 	return lw.WatchWithContext(context.Background(), options)
 }
 
-// streams reports whether a watch is also a list.
-func streams(options metav1.ListOptions) bool {
+// Streams reports whether a watch is also a list.
+func Streams(options metav1.ListOptions) bool {
 	return options.SendInitialEvents != nil && *options.SendInitialEvents
 }
 
-// filteredWatch takes object events as they arrive, or only those of the list that a watch begins
+// filtered takes object events as they arrive, or only those of the list that a watch begins
 // with, and drops those that are not for us. Bookmarks and errors pass, or a streaming list would
 // never end.
 //
 // apimachinery's watch.Filter is not used: its goroutine blocks for ever when the reader stops
 // while an event is on its way.
-type filteredWatch struct {
+type filtered struct {
 	incoming watch.Interface
 	result   chan watch.Event
 	stop     context.CancelFunc
 }
 
 // FilterWatch returns a watch of what take makes of the objects of another one, without those for
-// which take returns false. Bookmarks and errors pass unchanged. Unlike apimachinery's
-// watch.Filter, it leaves no goroutine behind when it is stopped.
-func FilterWatch(w watch.Interface, take func(obj any) (taken any, ok bool)) watch.Interface {
-	return newFilteredWatch(w, take, nil, false)
-}
-
-// newFilteredWatch begins a filteredWatch. discarded counts what it drops; nil counts nothing.
-// listOnly says that everything after the list passes unchanged.
-func newFilteredWatch(incoming watch.Interface, take taking, discarded *atomic.Int64, listOnly bool) *filteredWatch {
+// which take returns false. Bookmarks and errors pass unchanged. discarded counts what it drops; nil
+// counts nothing. listOnly says that everything after the list passes unchanged.
+func FilterWatch(incoming watch.Interface, take Taking, discarded *atomic.Int64, listOnly bool) *filtered {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &filteredWatch{incoming: incoming, result: make(chan watch.Event), stop: cancel}
+	w := &filtered{incoming: incoming, result: make(chan watch.Event), stop: cancel}
 	go w.run(ctx, take, discarded, listOnly)
 	return w
 }
 
-func (w *filteredWatch) run(ctx context.Context, take taking, discarded *atomic.Int64, listOnly bool) {
+func (w *filtered) run(ctx context.Context, take Taking, discarded *atomic.Int64, listOnly bool) {
 	defer close(w.result)
 	listed := false
 	for event := range w.incoming.ResultChan() {
@@ -256,10 +261,10 @@ func endsList(bookmark runtime.Object) bool {
 }
 
 // ResultChan implements watch.Interface.
-func (w *filteredWatch) ResultChan() <-chan watch.Event { return w.result }
+func (w *filtered) ResultChan() <-chan watch.Event { return w.result }
 
 // Stop implements watch.Interface.
-func (w *filteredWatch) Stop() {
+func (w *filtered) Stop() {
 	w.incoming.Stop()
 	w.stop()
 }

@@ -1,4 +1,4 @@
-package informer
+package store
 
 import (
 	"context"
@@ -20,34 +20,30 @@ import (
 // client-go.
 const minimumResync = time.Second
 
-var (
-	errStopped   = errors.New("informer has stopped")
-	errStarted   = errors.New("informer has already started")
-	errNoHandler = errors.New("watch error handlers are not supported by shard informers")
-)
+// ErrStopped is why an informer that has ended takes no handlers or indexes.
+var ErrStopped = errors.New("informer has stopped")
 
-// source fills an informer until ctx ends. It returns only after all of its goroutines have
+// ErrNoHandler is why an informer takes no handler of watch errors.
+var ErrNoHandler = errors.New("watch error handlers are not supported by shard informers")
+
+var errStarted = errors.New("informer has already started")
+
+// Source fills an informer until ctx ends. It returns only after all of its goroutines have
 // returned.
-type source func(ctx context.Context, into *sink)
+type Source func(ctx context.Context, into *Sink)
 
 // Informer is a cache.SharedIndexInformer that keeps what its filter lets through. All methods may
 // be called concurrently.
 type Informer struct {
 	example runtime.Object
-	keep    func(obj any) bool // nil keeps everything
-	// picks returns, for one list, a filter that lets through what keep keeps and what the list
-	// needs besides; nil for an informer that does not pick from all objects.
+	keep    func(obj any) bool
 	picks   func() func(obj any) bool
-	source  source
+	source  Source
 	resync  time.Duration
 	indexer cache.Indexer
-	// shed reduces an object received from a followed informer to what this informer keeps when it
-	// reads; nil keeps the whole object.
-	shed func(obj any) any
-	// strict says that it reduces such an object even while it follows.
-	strict bool
-	// copies is what an informer of slim copies knows of its whole objects; nil for another one.
-	copies *copies
+	shed    func(obj any) any
+	strict  bool
+	copies  *Copies // nil if it is not of slim copies
 
 	synced chan struct{}
 
@@ -66,52 +62,59 @@ type Informer struct {
 	held bool
 	// followers are the sinks of informers that receive every change. isDeserted says that there
 	// will be no more of them, and deserted is closed then.
-	followers  map[*sink]struct{}
+	followers  map[*Sink]struct{}
 	isDeserted bool
-	deserted   chan struct{}
+	desertion  chan struct{}
 }
 
 var _ cache.SharedIndexInformer = &Informer{}
 
-// config of a new informer.
-type config struct {
-	// example is an object of the kind, for names and type checks.
-	example runtime.Object
-	source  source
-	// keep decides by the object (never a tombstone); nil keeps all.
-	keep func(obj any) bool
-	// picks is called before each list that fills the informer, or each page of one, and returns
-	// the filter of what is gathered; keep must then not depend on what is stored. Nil for keep
+// Config of a new informer.
+type Config struct {
+	// Example is an object of the kind, for names and type checks.
+	Example runtime.Object
+	Source  Source
+	// Keep decides by the object (never a tombstone); nil keeps all.
+	Keep func(obj any) bool
+	// Picks is called before each list that fills the informer, or each page of one, and returns
+	// the filter of what is gathered; Keep must then not depend on what is stored. Nil for Keep
 	// itself.
-	picks     func() func(obj any) bool
-	resync    time.Duration
-	transform cache.TransformFunc
-	shed      func(obj any) any
-	strict    bool
-	copies    *copies
-	// held informers send no events to handlers before resume.
-	held bool
+	Picks func() func(obj any) bool
+	// Resync is the resync period of handlers that do not ask for one; 0 for none.
+	Resync time.Duration
+	// Transform is applied to every object that is read, before it is stored; nil for none.
+	Transform cache.TransformFunc
+	// Shed reduces an object received from a followed informer to what this informer keeps when it
+	// reads; nil keeps the whole object.
+	Shed func(obj any) any
+	// Strict says that it reduces such an object even while it follows.
+	Strict bool
+	// Copies make it an informer of slim copies; nil for another one. They belong to it.
+	Copies *Copies
+	// Held informers send no events to handlers before Resume.
+	Held bool
 }
 
-func newInformer(c config) *Informer {
+// New returns an informer, which does not run yet.
+func New(c Config) *Informer {
 	return &Informer{
-		held:      c.held,
-		example:   c.example,
-		keep:      c.keep,
-		picks:     c.picks,
-		source:    c.source,
-		resync:    c.resync,
-		transform: c.transform,
-		shed:      c.shed,
-		strict:    c.strict,
-		copies:    c.copies,
+		held:      c.Held,
+		example:   c.Example,
+		keep:      c.Keep,
+		picks:     c.Picks,
+		source:    c.Source,
+		resync:    c.Resync,
+		transform: c.Transform,
+		shed:      c.Shed,
+		strict:    c.Strict,
+		copies:    c.Copies,
 		indexer: cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc,
 			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
-		detector:  cache.NewCacheMutationDetector(fmt.Sprintf("%T", c.example)),
+		detector:  cache.NewCacheMutationDetector(fmt.Sprintf("%T", c.Example)),
 		synced:    make(chan struct{}),
 		listeners: map[*listener]struct{}{},
-		followers: map[*sink]struct{}{},
-		deserted:  make(chan struct{}),
+		followers: map[*Sink]struct{}{},
+		desertion: make(chan struct{}),
 	}
 }
 
@@ -128,16 +131,12 @@ func (i *Informer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler,
 // AddEventHandlerWithOptions implements cache.SharedInformer. Unlike in client-go, each handler has
 // its own resync period: it is not rounded to those of others.
 func (i *Informer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, o cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
-	l, err := i.add(h, o, false)
-	if err != nil {
-		return nil, err
-	}
-	return l, nil
+	return i.AddHandler(h, o, false)
 }
 
-// add adds a handler. A dormant one gets no events before it is woken, and none are kept for it: it
+// AddHandler adds a handler. A dormant one gets no events before it is woken, and none are kept for it: it
 // then receives what the store holds, like a handler that comes late.
-func (i *Informer) add(h cache.ResourceEventHandler, o cache.HandlerOptions, dormant bool) (*listener, error) {
+func (i *Informer) AddHandler(h cache.ResourceEventHandler, o cache.HandlerOptions, dormant bool) (cache.ResourceEventHandlerRegistration, error) {
 	resync := ptr.Deref(o.ResyncPeriod, i.resync)
 	if resync > 0 && resync < minimumResync {
 		resync = minimumResync
@@ -147,7 +146,7 @@ func (i *Informer) add(h cache.ResourceEventHandler, o cache.HandlerOptions, dor
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.stopped {
-		return nil, fmt.Errorf("handler %T for %T was not added: %w", h, i.example, errStopped)
+		return nil, fmt.Errorf("handler %T for %T was not added: %w", h, i.example, ErrStopped)
 	}
 	i.listeners[l] = struct{}{}
 	if l.dormant = dormant || i.held; !l.dormant {
@@ -170,8 +169,12 @@ func (i *Informer) joinLocked(l *listener) {
 	l.startResync(func() { i.resyncListener(l) })
 }
 
-// wake lets a dormant handler take part.
-func (i *Informer) wake(l *listener) {
+// Wake lets a dormant handler take part.
+func (i *Informer) Wake(handle cache.ResourceEventHandlerRegistration) {
+	l, ok := handle.(*listener)
+	if !ok {
+		return
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if _, ours := i.listeners[l]; ours && l.dormant {
@@ -180,8 +183,8 @@ func (i *Informer) wake(l *listener) {
 	}
 }
 
-// resume wakes all handlers of a held informer, and holds no later ones.
-func (i *Informer) resume() {
+// Resume wakes all handlers of a held informer, and holds no later ones.
+func (i *Informer) Resume() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if !i.held {
@@ -235,7 +238,7 @@ func (i *Informer) RunWithContext(ctx context.Context) {
 	var wg wait.Group
 	detectorCtx, stopDetector := context.WithCancel(context.WithoutCancel(ctx))
 	wg.StartWithChannel(detectorCtx.Done(), i.detector.Run)
-	i.source(ctx, &sink{i: i})
+	i.source(ctx, &Sink{Informer: i})
 	for _, l := range i.stop() {
 		<-l.finished
 	}
@@ -273,8 +276,8 @@ func (i *Informer) stop() []*listener {
 	return closed
 }
 
-// empty gives up what the informer holds. It must have ended.
-func (i *Informer) empty() {
+// Empty gives up what the informer holds. It must have ended.
+func (i *Informer) Empty() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if err := i.indexer.Replace(nil, ""); err != nil {
@@ -291,7 +294,7 @@ func (i *Informer) GetIndexer() cache.Indexer { return i.indexer }
 // AddIndexers implements cache.SharedIndexInformer.
 func (i *Informer) AddIndexers(indexers cache.Indexers) error {
 	if i.IsStopped() {
-		return fmt.Errorf("index for %T was not added: %w", i.example, errStopped)
+		return fmt.Errorf("index for %T was not added: %w", i.example, ErrStopped)
 	}
 	return i.indexer.AddIndexers(indexers)
 }
@@ -309,9 +312,9 @@ func (i *Informer) LastSyncResourceVersion() string {
 	return i.lastRV
 }
 
-// await returns once ok returns true. It calls ok at once, and whenever the source has read on. The
+// Await returns once ok returns true. It calls ok at once, and whenever the source has read on. The
 // error is ctx's.
-func (i *Informer) await(ctx context.Context, ok func() bool) error {
+func (i *Informer) Await(ctx context.Context, ok func() bool) error {
 	for {
 		moved := i.next() // before ok, so that no move between the two is missed
 		if ok() {
@@ -334,6 +337,19 @@ func (i *Informer) next() <-chan struct{} {
 	}
 	return i.moved
 }
+
+// Example returns an object of the informer's type.
+func (i *Informer) Example() runtime.Object { return i.example }
+
+// Handlers returns how many handlers the informer has.
+func (i *Informer) Handlers() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return len(i.listeners)
+}
+
+// Deserted returns a channel that is closed when the informer takes no more followers.
+func (i *Informer) Deserted() <-chan struct{} { return i.desertion }
 
 // movedLocked wakes everyone who waits for the source to read on.
 func (i *Informer) movedLocked() {
@@ -365,16 +381,16 @@ func (i *Informer) SetTransform(f cache.TransformFunc) error {
 }
 
 // SetWatchErrorHandler implements cache.SharedInformer; it always fails.
-func (i *Informer) SetWatchErrorHandler(cache.WatchErrorHandler) error { return errNoHandler }
+func (i *Informer) SetWatchErrorHandler(cache.WatchErrorHandler) error { return ErrNoHandler }
 
 // SetWatchErrorHandlerWithContext implements cache.SharedInformer; it always fails.
 func (i *Informer) SetWatchErrorHandlerWithContext(cache.WatchErrorHandlerWithContext) error {
-	return errNoHandler
+	return ErrNoHandler
 }
 
 // GetController implements cache.SharedInformer. The result reports the state of the informer and
 // cannot run it.
-func (i *Informer) GetController() cache.Controller { return state{i} }
+func (i *Informer) GetController() cache.Controller { return ControllerOf(i) }
 
 // done is the informer as a cache.DoneChecker.
 type done struct{ i *Informer }
@@ -382,7 +398,10 @@ type done struct{ i *Informer }
 func (d done) Name() string          { return fmt.Sprintf("Shard informer %T", d.i.example) }
 func (d done) Done() <-chan struct{} { return d.i.synced }
 
-// state is the informer as a cache.Controller.
+// ControllerOf returns a cache.Controller that reports the state of an informer, and cannot run it.
+func ControllerOf(i cache.SharedIndexInformer) cache.Controller { return state{i} }
+
+// state is an informer as a cache.Controller.
 type state struct{ i cache.SharedIndexInformer }
 
 func (s state) Run(<-chan struct{})                 {}

@@ -1,4 +1,4 @@
-package informer
+package store
 
 import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -7,13 +7,13 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// follow makes into, a sink of another informer, hold what its filter lets through of what i holds,
+// Follow makes into, a sink of another informer, hold what its filter lets through of what i holds,
 // and passes on every change of i from then on. It returns false if into cannot follow yet; see
 // admits. Nobody else may use into until unfollow, or until i has been deserted.
 //
 // Changes are passed on under the mutex of i. So locks are taken from an informer to its followers,
 // which never form a circle, and both are always at the same version.
-func (i *Informer) follow(into *sink) bool {
+func (i *Informer) Follow(into *Sink) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	mine, ok := i.admitsLocked(into)
@@ -29,10 +29,10 @@ func (i *Informer) follow(into *sink) bool {
 	return true
 }
 
-// admits reports whether into could follow now: i has synced, has not been deserted, has seen as
+// Admits reports whether into could follow now: i has synced, has not been deserted, has seen as
 // much as the other informer, which must never go back in time, and holds what that needs, or could
 // take it over from it.
-func (i *Informer) admits(into *sink) bool {
+func (i *Informer) Admits(into *Sink) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	_, ok := i.admitsLocked(into)
@@ -40,26 +40,26 @@ func (i *Informer) admits(into *sink) bool {
 }
 
 // admitsLocked also returns what i would take over.
-func (i *Informer) admitsLocked(into *sink) (mine []any, ok bool) {
-	if i.isDeserted || !i.HasSynced() || !present.Reached(i.lastRV, into.i.LastSyncResourceVersion()) {
+func (i *Informer) admitsLocked(into *Sink) (mine []any, ok bool) {
+	if i.isDeserted || !i.HasSynced() || !present.Reached(i.lastRV, into.Informer.LastSyncResourceVersion()) {
 		return nil, false
 	}
 	return i.adoptableLocked(into)
 }
 
-// unfollow ends what follow or join began.
-func (i *Informer) unfollow(into *sink) {
+// Unfollow ends what follow or join began.
+func (i *Informer) Unfollow(into *Sink) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	delete(i.followers, into)
 	if i.mayHoldSlim(into) {
 		delete(i.copies.joining, into)
-		i.reduceLocked([]shard.Range{into.within})
+		i.reduceLocked([]shard.Range{into.Within})
 	}
 }
 
-// confirm makes the informer behind into sync, if it still follows: what it holds is new enough.
-func (i *Informer) confirm(into *sink) bool {
+// Confirm makes the informer behind into sync, if it still follows: what it holds is new enough.
+func (i *Informer) Confirm(into *Sink) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if _, follows := i.followers[into]; !follows {
@@ -69,8 +69,8 @@ func (i *Informer) confirm(into *sink) bool {
 	return true
 }
 
-// desert lets all followers go, and takes no more. Nothing is passed on after it has returned.
-func (i *Informer) desert() {
+// Desert lets all followers go, and takes no more. Nothing is passed on after it has returned.
+func (i *Informer) Desert() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.desertLocked()
@@ -81,14 +81,27 @@ func (i *Informer) desertLocked() {
 		return
 	}
 	i.isDeserted, i.followers = true, nil
-	close(i.deserted)
+	close(i.desertion)
 }
 
 // passOnLocked makes all followers take the step that this informer has taken.
-func (i *Informer) passOnLocked(step func(into *sink) error) {
+func (i *Informer) passOnLocked(step func(into *Sink) error) {
 	for into := range i.followers {
 		if err := step(into); err != nil {
 			utilruntime.HandleError(err)
 		}
 	}
+}
+
+// Ranges returns how many ranges that need whole objects follow.
+func (i *Informer) Ranges() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	n := 0
+	for into := range i.followers {
+		if !into.Within.IsEverything() {
+			n++
+		}
+	}
+	return n
 }

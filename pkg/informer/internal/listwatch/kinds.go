@@ -1,4 +1,4 @@
-package informer
+package listwatch
 
 import (
 	"fmt"
@@ -11,8 +11,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// kind is what a factory must know about a built-in type to list and watch it.
-type kind struct {
+// Kind is what a factory must know about a built-in type to list and watch it.
+type Kind struct {
+	// Resource is where objects are listed, and Namespaced says whether they are in namespaces.
 	Resource   schema.GroupVersionResource
 	Namespaced bool
 	// Type is the Go type of one object, a pointer to a struct.
@@ -20,28 +21,30 @@ type kind struct {
 	listType reflect.Type
 }
 
-func (k kind) newObject() runtime.Object {
+// NewObject returns an empty object.
+func (k Kind) NewObject() runtime.Object {
 	return reflect.New(k.Type.Elem()).Interface().(runtime.Object)
 }
 
-func (k kind) newList() runtime.Object {
+func (k Kind) newList() runtime.Object {
 	return reflect.New(k.listType.Elem()).Interface().(runtime.Object)
 }
 
-// kinds is the table of all types that a clientset serves.
-type kinds struct {
-	byType     map[reflect.Type]kind
-	byResource map[schema.GroupVersionResource]kind
+// Kinds is the table of all types that a clientset serves.
+type Kinds struct {
+	// ByType and ByResource must not be changed.
+	ByType     map[reflect.Type]Kind
+	ByResource map[schema.GroupVersionResource]Kind
 	clients    map[schema.GroupVersion]rest.Interface
 }
 
-// newKinds reads the table off the clientset's own method sets, so that no list of types has to be
+// NewKinds reads the table off the clientset's own method sets, so that no list of types has to be
 // maintained: the method Pods(namespace string) of CoreV1() shows that pods are namespaced, and its
 // Get and List name the types.
-func newKinds(client kubernetes.Interface) (*kinds, error) {
-	k := &kinds{
-		byType:     map[reflect.Type]kind{},
-		byResource: map[schema.GroupVersionResource]kind{},
+func NewKinds(client kubernetes.Interface) (*Kinds, error) {
+	k := &Kinds{
+		ByType:     map[reflect.Type]Kind{},
+		ByResource: map[schema.GroupVersionResource]Kind{},
 		clients:    map[schema.GroupVersion]rest.Interface{},
 	}
 	set := reflect.ValueOf(client)
@@ -62,7 +65,7 @@ func newKinds(client kubernetes.Interface) (*kinds, error) {
 		// Use the interface's methods: the struct behind it may have others.
 		k.addGroup(gv, method.Type().Out(0))
 	}
-	if len(k.byType) == 0 {
+	if len(k.ByType) == 0 {
 		return nil, fmt.Errorf("clientset %T offers no resources to watch", client)
 	}
 	return k, nil
@@ -73,7 +76,7 @@ func isNil(c rest.Interface) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-func (k *kinds) addGroup(gv schema.GroupVersion, group reflect.Type) {
+func (k *Kinds) addGroup(gv schema.GroupVersion, group reflect.Type) {
 	for i := range group.NumMethod() {
 		getter := group.Method(i)
 		if getter.Type.NumOut() != 1 || getter.Name == "RESTClient" {
@@ -90,18 +93,18 @@ func (k *kinds) addGroup(gv schema.GroupVersion, group reflect.Type) {
 		if !canGet || !canList || !canWatch {
 			continue
 		}
-		entry := kind{
+		entry := Kind{
 			Resource:   gv.WithResource(strings.ToLower(getter.Name)),
 			Namespaced: namespaced,
 			Type:       get.Type.Out(0),
 			listType:   list.Type.Out(0),
 		}
-		k.byType[entry.Type] = entry
-		k.byResource[entry.Resource] = entry
+		k.ByType[entry.Type] = entry
+		k.ByResource[entry.Resource] = entry
 	}
 }
 
-// typed returns how to read objects of kind e.
-func (k *kinds) typed(e kind) reader {
+// Reader returns how to read objects of kind e.
+func (k *Kinds) Reader(e Kind) Reader {
 	return typedResource{client: k.clients[e.Resource.GroupVersion()], kind: e}
 }
