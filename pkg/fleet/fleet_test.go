@@ -88,6 +88,9 @@ type testFleet struct {
 	// instances that were built and neither ran nor were closed, built all instances, and forgotten
 	// those that discarded their caches.
 	begun, warm, fakeWorks, built, forgotten int
+	// filling is by how much filling a cache takes longer than warming, and checking how long it
+	// takes to compare one with the present.
+	filling, checking time.Duration
 }
 
 // worker is who works on a shard, and what the shard covers.
@@ -194,7 +197,7 @@ func (c *fakeWork) Warm(ctx context.Context) error {
 	c.warm, c.seen = true, c.fleet.version
 	c.fleet.mu.Unlock()
 	select {
-	case <-time.After(warming):
+	case <-time.After(warming + c.fleet.filling):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -209,7 +212,12 @@ func (c *fakeWork) CatchUp(_ context.Context, writes fence.Writes) error {
 }
 
 // Refresh implements Refresher.
-func (c *fakeWork) Refresh(context.Context) error {
+func (c *fakeWork) Refresh(ctx context.Context) error {
+	select {
+	case <-time.After(c.fleet.checking):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	c.fleet.mu.Lock()
 	defer c.fleet.mu.Unlock()
 	c.seen = c.fleet.version

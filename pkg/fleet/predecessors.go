@@ -126,19 +126,22 @@ func (w *working) catchUp(ctx context.Context) error {
 		return nil
 	}
 	if refresher, ok := instance.(Refresher); ok {
-		return m.refresh(ctx, refresher)
+		return m.refresh(ctx, refresher, w.hand.took)
 	}
 	return unknown
 }
 
-// refreshTimeouts is how many HandoffTimeouts a check of caches against the present may take. Where
-// nothing changes it needs a watch of a second or two for each kind, a few kinds at a time.
-// Starting with empty caches takes longer.
+// refreshTimeouts is how many HandoffTimeouts a check of caches against the present may take at
+// least. Where nothing changes it needs a watch of a second or two for each kind, a few kinds at a
+// time.
 const refreshTimeouts = 3
 
-// refresh checks a prepared instance against the present, within a bound.
-func (m *Member) refresh(ctx context.Context, refresher Refresher) error {
-	ctx, cancel := context.WithTimeout(ctx, refreshTimeouts*m.config.HandoffTimeout)
+// refresh checks a prepared instance against the present. It may take as long as it took to fill
+// the caches: with empty ones the shard would begin no sooner, and a member that is short of CPU
+// would have even more to do.
+func (m *Member) refresh(ctx context.Context, refresher Refresher, filling time.Duration) error {
+	most := min(max(refreshTimeouts*m.config.HandoffTimeout, filling), fillTimeouts*m.config.HandoffTimeout)
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	return refresher.Refresh(ctx)
 }

@@ -47,9 +47,10 @@ type preparation struct {
 	// filling ends when filling should stop; cancel ends it.
 	filling context.Context // Lives only as long as its filling.
 	cancel  context.CancelFunc
-	// done is closed once the instance is warm or err is set.
+	// done is closed once the instance is warm or err is set. took is how long it took to be warm.
 	done chan struct{}
 	err  error
+	took time.Duration
 }
 
 // drainTimeout is how long the work of a shard may take to return after it was asked to stop.
@@ -275,8 +276,8 @@ func (l *preparing) fill(ctx context.Context, p *preparation, number int) shardr
 		p.err = p.instance.Run(p.filling)
 	}
 	if p.err == nil {
-		took := l.member.config.Clock.Now().Sub(p.began)
-		l.report(election.Event{Type: EventPrepared, Term: p.term, Duration: took})
+		p.took = l.member.config.Clock.Now().Sub(p.began)
+		l.report(election.Event{Type: EventPrepared, Term: p.term, Duration: p.took})
 	}
 	close(p.done)
 	return shardrun.Answer{To: shardrun.Fill, Number: number, Failed: p.err != nil}

@@ -303,6 +303,40 @@ func TestTakeoverCountsFromTheLastHeartbeat(t *testing.T) {
 	})
 }
 
+// TestSlowChecksOfCaches cuts a member off where it takes long to compare prepared caches with the
+// present. They are thrown away only if it would take less long to fill empty ones.
+func TestSlowChecksOfCaches(t *testing.T) {
+	least := refreshTimeouts * DefaultHandoffTimeout
+	for name, test := range map[string]struct {
+		filling, checking time.Duration
+		cold              bool
+	}{
+		"filling took longer":         {2 * least, least + time.Second, false},
+		"filling took less long":      {0, least + time.Second, true},
+		"the check takes even longer": {2 * least, 2*least + time.Second, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 4, func(t *testing.T, s *testFleet) {
+				s.filling, s.checking = test.filling, test.checking
+				log := &eventLog{}
+				standby := func(c *Config) { log.keep(c); c.Standby = true }
+				s.launch("a", standby)
+				pass(time.Minute)
+				b := s.launch("b", standby)
+				pass(10 * time.Minute)
+				held, then := s.holders()["b"], time.Now()
+				b.client.Block()
+				pass(10 * time.Minute)
+				for _, said := range log.expect(t, then, held, HowTakeover, ReasonExpired) {
+					if cold := said.Acquisition.Cold != nil; cold != test.cold {
+						t.Errorf("%s: begins with empty caches: %v, want %t", said.ID, said.Acquisition.Cold, test.cold)
+					}
+				}
+			})
+		})
+	}
+}
+
 // TestReleasedAfterALoss makes the API server unreachable for longer than a claim lasts, but not
 // until others may take over. A member that has lost its claims must then still release the Leases.
 func TestReleasedAfterALoss(t *testing.T) {

@@ -183,7 +183,7 @@ func (w *working) fresh(ctx context.Context, p *preparation) error {
 		if faults.StandbyStale {
 			return nil
 		}
-		return w.member.refresh(ctx, standby)
+		return w.member.refresh(ctx, standby, p.took)
 	}
 	return unknown
 }
