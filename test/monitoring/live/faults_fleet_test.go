@@ -91,7 +91,11 @@ func heavyNamespaces(t *testing.T, w *fixture) func(*testing.T) {
 	}
 	return func(t *testing.T) {
 		harness.Eventually(t, within(), "the plan is even", func(ctx context.Context) error {
-			w.command(t, nil, "flotilla", "plan", "rebalance", "--wait=3m")
+			// Right after a change of plan the weights of new shards are not known yet. It may wait for
+			// longer than ctx.
+			if _, err := w.try(t.Context(), nil, "flotilla", "plan", "rebalance", "--wait=3m"); err != nil {
+				return err
+			}
 			samples, err := w.prom.query(ctx, `max(flotilla_ring_load_ratio) > 1.5`)
 			if err == nil && len(samples) > 0 {
 				err = fmt.Errorf("most loaded over mean: %s", samples[0].value())

@@ -153,14 +153,23 @@ func (w *fixture) stopAll(t *testing.T) {
 // command runs a binary of bin/ as an administrator and returns its output.
 func (w *fixture) command(t *testing.T, stdin []byte, name string, args ...string) []byte {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), filepath.Join(w.root, "bin", name), args...)
+	out, err := w.try(t.Context(), stdin, name, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// try is command for one that may fail.
+func (w *fixture) try(ctx context.Context, stdin []byte, name string, args ...string) ([]byte, error) {
+	c := exec.CommandContext(ctx, filepath.Join(w.root, "bin", name), args...)
 	c.Env = append(os.Environ(), "KUBECONFIG="+w.plane.AdminKubeconfig())
 	var stdout, stderr bytes.Buffer
 	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(stdin), &stdout, &stderr
 	if err := c.Run(); err != nil {
-		t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, stdout.String(), stderr.String())
+		return nil, fmt.Errorf("%s %s: %w\n%s%s", name, strings.Join(args, " "), err, stdout.String(), stderr.String())
 	}
-	return stdout.Bytes()
+	return stdout.Bytes(), nil
 }
 
 // install applies deploy/monitoring and returns the reader's token and the ServiceMonitor. It
