@@ -50,8 +50,8 @@ func (w *working) warmed(ctx context.Context) (*preparation, error) {
 		p.discard()
 		return nil, err
 	}
-	took := w.member.config.Clock.Now().Sub(began)
-	w.report(election.Event{Type: EventPrepared, Term: w.claim.Term(), Duration: took})
+	p.took = w.member.config.Clock.Now().Sub(began)
+	w.report(election.Event{Type: EventPrepared, Term: w.claim.Term(), Duration: p.took})
 	return p, nil
 }
 
@@ -131,14 +131,14 @@ func (w *working) catchUp(ctx context.Context) error {
 	return unknown
 }
 
-// refreshTimeouts is how many HandoffTimeouts a check of caches against the present may take at
-// least. Where nothing changes it needs a watch of a second or two for each kind, a few kinds at a
+// refreshTimeouts is the least bound of a check of caches against the present, in HandoffTimeouts.
+// Where nothing changes, a check needs a watch of a second or two for each kind, a few kinds at a
 // time.
 const refreshTimeouts = 3
 
 // refresh checks a prepared instance against the present. It may take as long as it took to fill
-// the caches: with empty ones the shard would begin no sooner, and a member that is short of CPU
-// would have even more to do.
+// the caches, but no longer than fillTimeouts: to fill empty ones would probably take that long
+// again, and gives a member that is short of CPU even more to do.
 func (m *Member) refresh(ctx context.Context, refresher Refresher, filling time.Duration) error {
 	most := min(max(refreshTimeouts*m.config.HandoffTimeout, filling), fillTimeouts*m.config.HandoffTimeout)
 	ctx, cancel := context.WithTimeout(ctx, most)
