@@ -90,12 +90,13 @@ func heavyNamespaces(t *testing.T, w *fixture) func(*testing.T) {
 		}
 	}
 	return func(t *testing.T) {
+		harness.Eventually(t, within(), "the plan is changed", func(context.Context) error {
+			// It waits for longer than a condition may take. The weights of shards that have just come
+			// are not known at once.
+			_, err := w.try(t.Context(), nil, "flotilla", "plan", "rebalance", "--wait=3m")
+			return err
+		})
 		harness.Eventually(t, within(), "the plan is even", func(ctx context.Context) error {
-			// Right after a change of plan the weights of new shards are not known yet. It may wait for
-			// longer than ctx.
-			if _, err := w.try(t.Context(), nil, "flotilla", "plan", "rebalance", "--wait=3m"); err != nil {
-				return err
-			}
 			samples, err := w.prom.query(ctx, `max(flotilla_ring_load_ratio) > 1.5`)
 			if err == nil && len(samples) > 0 {
 				err = fmt.Errorf("most loaded over mean: %s", samples[0].value())

@@ -198,9 +198,9 @@ func slowRenewals(_ *testing.T, w *fixture) func(*testing.T) {
 	return func(*testing.T) { w.proxy.set(nil) }
 }
 
-// slowAcquisitions leaves the first attempt of a member to take each shard's Lease unanswered, while
-// another member leaves and comes back. A member repeats an unanswered request after half the renew
-// deadline.
+// slowAcquisitions leaves the first write of each shard's Lease in each term of a member unanswered,
+// which for a new term is the acquisition, while another member leaves and comes back. A member
+// repeats an unanswered request after half the renew deadline.
 func slowAcquisitions(t *testing.T, w *fixture) func(*testing.T) {
 	var attempts sync.Map
 	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
@@ -208,6 +208,9 @@ func slowAcquisitions(t *testing.T, w *fixture) func(*testing.T) {
 			return
 		}
 		lease, err := leaseOf(r)
+		if r.Context().Err() != nil {
+			return // the member has given up
+		}
 		if err != nil {
 			t.Errorf("a write of a Lease cannot be read: %v", err)
 			return
