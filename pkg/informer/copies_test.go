@@ -1,10 +1,6 @@
 package informer
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
-
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
-
 	"context"
 	"errors"
 	"testing"
@@ -17,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -133,13 +131,13 @@ func TestExpectedRangeContinues(t *testing.T) {
 }
 
 // paged lists two ConfigMaps on a page each, and calls between once it has been asked for the first
-// one. It implements reader.
+// one. It implements listwatch.Reader.
 type paged struct {
 	items   [2]*v1.ConfigMap
 	between func()
 }
 
-// List implements reader.
+// List implements listwatch.Reader.
 func (p *paged) List(_ context.Context, o metav1.ListOptions) (kruntime.Object, error) {
 	list := &v1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}
 	switch {
@@ -154,7 +152,7 @@ func (p *paged) List(_ context.Context, o metav1.ListOptions) (kruntime.Object, 
 	return list, nil
 }
 
-// Watch implements reader.
+// Watch implements listwatch.Reader.
 func (p *paged) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if listwatch.Streams(o) {
 		return nil, errors.New("no streaming lists")

@@ -1,8 +1,6 @@
 package informer
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
-
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +15,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
 )
 
 // unstructuredType is the type of the objects of [Factory.Dynamic].
@@ -207,14 +207,14 @@ func (p *Pool) observed(key sharedKey, read listwatch.Reader, listsOnly bool) li
 	return observedResource{Reader: read, absence: a, listsOnly: listsOnly}
 }
 
-// List implements reader.
+// List implements listwatch.Reader.
 func (r observedResource) List(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	list, err := r.Reader.List(ctx, options)
 	r.absence.note(err)
 	return list, err
 }
 
-// Watch implements reader.
+// Watch implements listwatch.Reader.
 func (r observedResource) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	if r.listsOnly && listwatch.Streams(options) {
 		return nil, errNoStreams
@@ -229,12 +229,12 @@ type custom struct {
 	from cache.ListerWatcherWithContext
 }
 
-// List implements reader.
+// List implements listwatch.Reader.
 func (c custom) List(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	return c.from.ListWithContext(ctx, options)
 }
 
-// Watch implements reader.
+// Watch implements listwatch.Reader.
 func (c custom) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	return c.from.WatchWithContext(ctx, options)
 }

@@ -21,7 +21,7 @@
 //     [Factory.Narrowed] and [Factory.Slimmed]. All of a kind, each part of it, slim copies of all
 //     and its metadata are separate informers.
 //
-// # Rooms
+// # Packages
 //
 // What an informer holds, whom it notifies and who follows it is in internal/store; how a resource
 // is listed and watched, and who filters it, in internal/listwatch; whether a cache has seen the

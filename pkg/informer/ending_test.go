@@ -18,12 +18,12 @@ import (
 // refusing is a reader whose server refuses every request.
 type refusing struct{ with error }
 
-// List implements reader.
+// List implements listwatch.Reader.
 func (r refusing) List(context.Context, metav1.ListOptions) (runtime.Object, error) {
 	return nil, r.with
 }
 
-// Watch implements reader.
+// Watch implements listwatch.Reader.
 func (r refusing) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
 	return nil, r.with
 }

@@ -1,10 +1,6 @@
 package informer
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
-
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
-
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +20,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -292,7 +290,7 @@ func (f *Factory) wholeWithin(key sharedKey) shard.Range {
 }
 
 // reads reads the range by itself if the API server filters, and together with the other ranges of
-// the process if it does not. picks is as in [config].
+// the process if it does not. picks is as in [store.Config].
 func (f *Factory) reads(
 	key sharedKey, read listwatch.Reader, example runtime.Object, keep func(obj any) bool, picks func() func(obj any) bool,
 ) store.Source {

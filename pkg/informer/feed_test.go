@@ -1,12 +1,6 @@
 package informer
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
-
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
-
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
-
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +20,9 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
 	"github.com/flotilla-kube/flotilla/pkg/informer/present"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )

@@ -1,10 +1,6 @@
 package informer
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
-
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
-
 	"bytes"
 	"context"
 	"encoding/json"
@@ -30,6 +26,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -181,7 +179,7 @@ func newTestPool(t *testing.T, s *apiServer, c clock.PassiveClock, resync time.D
 	return p
 }
 
-// fakeResource has the objects of a resource, and can be made unreachable. It implements reader.
+// fakeResource has the objects of a resource, and can be made unreachable. It implements listwatch.Reader.
 type fakeResource struct {
 	*informertest.Server
 	mu sync.Mutex
@@ -258,7 +256,7 @@ func newFakeResource(t *testing.T) *fakeResource {
 	return r
 }
 
-// List implements reader.
+// List implements listwatch.Reader.
 func (r *fakeResource) List(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	r.note(o)
 	if r.Down.Load() {
@@ -267,7 +265,7 @@ func (r *fakeResource) List(_ context.Context, o metav1.ListOptions) (runtime.Ob
 	return r.Server.List(o)
 }
 
-// Watch implements reader, without lists in the form of watches.
+// Watch implements listwatch.Reader, without lists in the form of watches.
 func (r *fakeResource) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if r.Down.Load() || o.SendInitialEvents != nil {
 		return nil, errors.New("cut off, or a streaming list")

@@ -1,10 +1,6 @@
 package informer
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
-
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
-
 	"context"
 	"errors"
 	"slices"
@@ -22,6 +18,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -238,7 +236,7 @@ type late struct {
 	takes time.Duration
 }
 
-// List implements reader.
+// List implements listwatch.Reader.
 func (l late) List(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	time.Sleep(l.takes) // virtual
 	return l.deafResource.List(ctx, o)

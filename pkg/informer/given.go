@@ -1,8 +1,6 @@
 package informer
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
-
 	"context"
 	"slices"
 	"sync"
@@ -10,6 +8,8 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
 )
 
 // toldPatience is how long an informer waits for handlers that do not return before it reports that

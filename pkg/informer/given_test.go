@@ -1,8 +1,6 @@
 package informer
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
-
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -11,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
 )
 
 // warmed is a factory with two full caches, one of the range and one shared, each with a handler

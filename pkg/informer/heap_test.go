@@ -28,7 +28,7 @@ type heavy struct {
 	objects, size int
 }
 
-// List implements reader.
+// List implements listwatch.Reader.
 func (h heavy) List(context.Context, metav1.ListOptions) (kruntime.Object, error) {
 	list := &v1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}
 	for n := range h.objects {
@@ -40,7 +40,7 @@ func (h heavy) List(context.Context, metav1.ListOptions) (kruntime.Object, error
 	return list, nil
 }
 
-// Watch implements reader.
+// Watch implements listwatch.Reader.
 func (h heavy) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if o.SendInitialEvents != nil {
 		return nil, errors.New("no streaming lists")

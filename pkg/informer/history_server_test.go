@@ -1,10 +1,6 @@
 package informer
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
-
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
-
 	"cmp"
 	"context"
 	"errors"
@@ -27,12 +23,14 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/utils/ptr"
 
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
 	"github.com/flotilla-kube/flotilla/pkg/informer/present"
 )
 
 // historyServer is an API server for ConfigMaps that remembers every write. Its lists and watches
 // are as slow as real ones, in virtual time: each watch lags by itself, sends bookmarks, and may be
-// cut or expire, even while it delivers a list. It implements reader, and metadata.Interface for
+// cut or expire, even while it delivers a list. It implements listwatch.Reader, and metadata.Interface for
 // lists and short watches.
 type historyServer struct {
 	mu     sync.Mutex
@@ -177,7 +175,7 @@ func (h *historyServer) pause(ctx context.Context) error {
 	return nil
 }
 
-// List implements reader. An answer that may be old sometimes is. Half of the lists come in pages
+// List implements listwatch.Reader. An answer that may be old sometimes is. Half of the lists come in pages
 // of four objects, all of the version of the first.
 func (h *historyServer) List(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	if err := h.pause(ctx); err != nil {
@@ -226,7 +224,7 @@ func (h *historyServer) sinceLocked(text string) int {
 	return least + h.random.IntN(h.version-least+1)
 }
 
-// Watch implements reader.
+// Watch implements listwatch.Reader.
 func (h *historyServer) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if err := h.pause(ctx); err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// laden is a number of Pods in two namespaces, as an API server sends them. It implements reader.
+// laden is a number of Pods in two namespaces, as an API server sends them. It implements listwatch.Reader.
 type laden struct {
 	namespaces [2]string
 	pods       int
@@ -55,7 +55,7 @@ func ladenPod(namespace string, n int) *v1.Pod {
 	return p
 }
 
-// List implements reader.
+// List implements listwatch.Reader.
 func (l laden) List(context.Context, metav1.ListOptions) (kruntime.Object, error) {
 	list := &v1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}
 	for n := range l.pods {
@@ -72,7 +72,7 @@ func (l laden) List(context.Context, metav1.ListOptions) (kruntime.Object, error
 	return list, nil
 }
 
-// Watch implements reader.
+// Watch implements listwatch.Reader.
 func (l laden) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if o.SendInitialEvents != nil {
 		return nil, errors.New("no streaming lists")

@@ -1,8 +1,6 @@
 package informer
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
-
 	"context"
 	"fmt"
 	"reflect"
@@ -18,6 +16,8 @@ import (
 	"k8s.io/client-go/informers/core"
 	"k8s.io/client-go/informers/internalinterfaces"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
 )
 
 // Narrowed is a factory for a controller that reads only a part of some kinds, given by field
@@ -89,13 +89,13 @@ type part struct {
 	selector string
 }
 
-// List implements reader.
+// List implements listwatch.Reader.
 func (p part) List(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	options.FieldSelector = p.selector
 	return p.Reader.List(ctx, options)
 }
 
-// Watch implements reader.
+// Watch implements listwatch.Reader.
 func (p part) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	options.FieldSelector = p.selector
 	return p.Reader.Watch(ctx, options)

@@ -1,10 +1,6 @@
 package informer
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
-
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
-
 	"context"
 	"maps"
 	"slices"
@@ -20,6 +16,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 

@@ -1,10 +1,6 @@
 package informer
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
-
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
-
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -89,19 +87,19 @@ func TestPickedStays(t *testing.T) {
 }
 
 // script is a resource whose lists are watches with events that the test sends one by one. It
-// implements reader.
+// implements listwatch.Reader.
 type script struct {
 	t       *testing.T
 	events  chan watch.Event
 	version int
 }
 
-// List implements reader.
+// List implements listwatch.Reader.
 func (s *script) List(context.Context, metav1.ListOptions) (runtime.Object, error) {
 	return nil, errors.New("lists are watches here")
 }
 
-// Watch implements reader.
+// Watch implements listwatch.Reader.
 func (s *script) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if !listwatch.Streams(o) {
 		s.t.Error("a list in the form of a watch has not gone on as a watch")

@@ -1,8 +1,6 @@
 package informer
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
-
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -147,7 +146,7 @@ type asServed struct {
 	asked                         []metav1.ListOptions
 }
 
-// List implements reader.
+// List implements listwatch.Reader.
 func (s *asServed) List(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	s.asked = append(s.asked, o)
 	if s.err != nil {

@@ -1,12 +1,6 @@
 package informer
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
-
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
-
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
-
 	"context"
 	"fmt"
 	"slices"
@@ -23,6 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
 )
 
 // forgetful is a resource whose server may not know versions from before the last list.
@@ -40,7 +38,7 @@ func (r *forgetful) forget() {
 	r.forgets, r.listed = true, map[string]bool{}
 }
 
-// List implements reader.
+// List implements listwatch.Reader.
 func (r *forgetful) List(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,7 +48,7 @@ func (r *forgetful) List(ctx context.Context, o metav1.ListOptions) (runtime.Obj
 	return r.fakeResource.List(ctx, o)
 }
 
-// Watch implements reader.
+// Watch implements listwatch.Reader.
 func (r *forgetful) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,10 +1,6 @@
 package informer
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
-
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
-
 	"context"
 	"fmt"
 	"maps"
@@ -20,6 +16,8 @@ import (
 	"k8s.io/client-go/informers/internalinterfaces"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -109,9 +107,9 @@ func (s *shared) slimming(lw cache.ListerWatcher) cache.ListerWatcher {
 // lists a resource, it keeps the objects of these ranges whole. A range's informer of whole objects
 // that begins after the informer of slim copies then follows it, and the process does not read
 // those objects twice. If it begins before that list has ended, it waits for it, for a minute at
-// most. What is expected only after that list is read by the range itself at first; see copies.
-// Objects of a range that is no longer expected, and that nobody holds, become slim copies. Ranges
-// are compared as they are: a part of an expected range is not expected.
+// most. What is expected only after that list is read by the range itself at first. Objects of a
+// range that is no longer expected, and that nobody holds, become slim copies. Ranges are compared
+// as they are: a part of an expected range is not expected.
 //
 // It may be called concurrently with everything else. It does not wait for the API server; slim
 // copies of what is no longer expected are made before it returns.

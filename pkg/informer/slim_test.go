@@ -1,10 +1,6 @@
 package informer
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
-
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
-
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +20,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -151,14 +149,14 @@ func TestSlimNodes(t *testing.T) {
 	})
 }
 
-// slow is a resource whose lists wait. It implements reader.
+// slow is a resource whose lists wait. It implements listwatch.Reader.
 type slow struct {
 	*fakeResource
 	// wait is closed to release the lists; nil to release them at once.
 	wait atomic.Pointer[chan struct{}]
 }
 
-// List implements reader.
+// List implements listwatch.Reader.
 func (s *slow) List(ctx context.Context, o metav1.ListOptions) (kruntime.Object, error) {
 	if wait := s.wait.Load(); wait != nil && o.ShardSelector != "" {
 		<-*wait
@@ -264,7 +262,7 @@ func TestSlimListsAgain(t *testing.T) {
 	})
 }
 
-// book has ConfigMaps on pages. It implements reader, and checks before each page that the whole
+// book has ConfigMaps on pages. It implements listwatch.Reader, and checks before each page that the whole
 // objects of the previous page are free.
 type book struct {
 	t      *testing.T
@@ -293,7 +291,7 @@ func (b *book) page(n int) []*v1.ConfigMap {
 	return page
 }
 
-// List implements reader.
+// List implements listwatch.Reader.
 func (b *book) List(_ context.Context, o metav1.ListOptions) (kruntime.Object, error) {
 	if b.stream {
 		return nil, errors.New("not asked for")
@@ -317,7 +315,7 @@ func (b *book) List(_ context.Context, o metav1.ListOptions) (kruntime.Object, e
 	return list, nil
 }
 
-// Watch implements reader.
+// Watch implements listwatch.Reader.
 func (b *book) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if !listwatch.Streams(o) || !b.stream {
 		if listwatch.Streams(o) {
@@ -466,14 +464,14 @@ type quiet struct{ heavy }
 
 func (quiet) version() string { return fmt.Sprint(time.Now().Unix() / 10) } // virtual
 
-// List implements reader.
+// List implements listwatch.Reader.
 func (q quiet) List(ctx context.Context, o metav1.ListOptions) (kruntime.Object, error) {
 	list, err := q.heavy.List(ctx, o)
 	list.(*v1.ConfigMapList).ResourceVersion = q.version()
 	return list, err
 }
 
-// Watch implements reader.
+// Watch implements listwatch.Reader.
 func (q quiet) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if listwatch.Streams(o) {
 		return nil, errors.New("no streaming lists")

@@ -1,8 +1,6 @@
 package informer
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
-
 	"fmt"
 	"sync"
 	"testing"
@@ -11,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
 )
 
 // TestHandlersWaitForTheirShard builds a shard while the informer that it shares is full and

@@ -1,21 +1,24 @@
-// Package listwatch lists and watches resources: what a clientset can read ([Kinds]), who filters by
-// range ([Prober]), and what becomes of the answers on their way to a cache ([Ranged],
+// Package listwatch lists and watches resources: what a clientset can read ([Kinds]), who filters
+// by range ([Prober]), and what becomes of the answers on their way to a cache ([Ranged],
 // [FilterList], [FilterWatch], [Reflection]).
 //
 // # Guarantees
 //
-//   - [Ranged] passes nothing on that is outside the range, whoever filters, except to an informer
-//     that picks from all objects.
-//   - A [Prober] says that the server filters only if an answer has shown it. A failed probe changes
-//     nothing.
-//   - A [Reflection] that is given a version lists nothing unless the server no longer knows that
-//     version.
-//   - A watch returned by [FilterWatch] leaves no goroutine behind once it has been stopped and the
-//     one behind it has ended.
+//   - A list of [Ranged] has nothing that is outside the range, whoever filters, unless the informer
+//     picks from all objects.
+//   - A [Prober] that cannot ask keeps the server's last answer about that resource. Before the
+//     first one it says that the client filters.
+//   - A [Reflection] that is given a version begins to watch there, and lists only if that fails.
+//   - A watch of [FilterWatch] leaves no goroutine behind once it has been stopped and the one
+//     behind it has ended.
 //
 // # Non-guarantees
 //
-//   - A LIST that is under way when a Reflection ends is cancelled but not waited for: client-go's
-//     Reflector sends it from a goroutine of its own.
-//   - An answer of the Prober may be old: the server may have changed within [ProbeFor].
+//   - Where the server filters, a watch of Ranged is passed on as it comes. The store filters again.
+//   - A wrong answer of a Prober costs requests, nothing else: it may be old, and for resources that
+//     are not built in it is inferred. See its comment.
+//   - client-go's Reflector lists again after a watch that failed in most ways, not only when the
+//     server no longer knows the version.
+//   - A LIST that is under way when a Reflection ends is cancelled but not waited for: the Reflector
+//     sends it from a goroutine of its own.
 package listwatch

@@ -216,7 +216,7 @@ type filtered struct {
 // FilterWatch returns a watch of what take makes of the objects of another one, without those for
 // which take returns false. Bookmarks and errors pass unchanged. discarded counts what it drops; nil
 // counts nothing. listOnly says that everything after the list passes unchanged.
-func FilterWatch(incoming watch.Interface, take Taking, discarded *atomic.Int64, listOnly bool) *filtered {
+func FilterWatch(incoming watch.Interface, take Taking, discarded *atomic.Int64, listOnly bool) watch.Interface {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &filtered{incoming: incoming, result: make(chan watch.Event), stop: cancel}
 	go w.run(ctx, take, discarded, listOnly)

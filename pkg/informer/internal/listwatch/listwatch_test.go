@@ -1,8 +1,6 @@
 package listwatch
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
-
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/utils/ptr"
 
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -75,7 +74,7 @@ func TestFilteredListOfAWatch(t *testing.T) {
 	})
 }
 
-func filteredStream(s *informertest.Stream) (*filtered, *atomic.Int64) {
+func filteredStream(s *informertest.Stream) (watch.Interface, *atomic.Int64) {
 	var discarded atomic.Int64
 	return FilterWatch(s, Only(func(obj any) bool { return obj.(*v1.ConfigMap).Namespace == "mine" }), &discarded, false), &discarded
 }

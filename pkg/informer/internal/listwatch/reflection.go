@@ -27,7 +27,7 @@ type Reflection struct {
 }
 
 // Run fills into until ctx ends. If from is not empty, into holds the objects at that version: Run
-// watches from there and lists nothing, unless the server does not know that version any more.
+// watches from there, and lists only if that fails.
 func (r Reflection) Run(ctx context.Context, into Store, from string) {
 	lw := r.From
 	if from != "" {

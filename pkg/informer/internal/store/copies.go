@@ -90,9 +90,10 @@ func (c *Copies) hold(whole []shard.Range, all bool) {
 	c.isListing, c.listing, c.isFollowing, c.whole = false, nil, all, whole
 }
 
-// BeginList is called before each request for a list, or for a page of one; first is false for the
-// further pages. It returns what becomes of the objects as they arrive. A Reflector may still ask
-// for a list when it has ended: that changes nothing, and the error is ctx's.
+// BeginList is for an informer of slim copies. It is called before each request for a list, or for
+// a page of one; first is false for the further pages. It returns what becomes of the objects as
+// they arrive. A Reflector may still ask for a list when it has ended: that changes nothing, and
+// the error is ctx's.
 func (i *Informer) BeginList(ctx context.Context, first bool) (take func(obj any) (taken any, ok bool), err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -111,13 +112,17 @@ func (i *Informer) BeginList(ctx context.Context, first bool) (take func(obj any
 	}, nil
 }
 
-// mayHoldSlim reports whether the informer may hold slim copies where a follower needs whole objects.
+// mayHoldSlim reports whether the informer may hold slim copies where a follower needs whole
+// objects.
 func (i *Informer) mayHoldSlim(into *Sink) bool {
 	return i.copies != nil && !into.Within.IsEverything()
 }
 
 // Wanted returns the ranges whose objects an informer of slim copies keeps whole.
 func (i *Informer) Wanted() []shard.Range {
+	if i.copies == nil {
+		return nil
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.wantedLocked()
@@ -151,12 +156,12 @@ func (i *Informer) WillHold(into *Sink) bool {
 		return false
 	case i.copies.isListing:
 		return slices.Contains(i.copies.listing, into.Within)
-	default: // follow checks again after the list, which may keep other ranges whole
+	default: // Follow checks again after the list, which may keep other ranges whole
 		return slices.Contains(i.wantedLocked(), into.Within)
 	}
 }
 
-// Join makes the informer store changes in the range of into whole from now on, until unfollow. It
+// Join makes the informer store changes in the range of into whole from now on, until Unfollow. It
 // does nothing while the informer is being listed.
 func (i *Informer) Join(into *Sink) {
 	if !i.mayHoldSlim(into) {

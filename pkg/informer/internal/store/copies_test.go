@@ -1,8 +1,6 @@
 package store
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
-
 	"context"
 	"errors"
 	"testing"
@@ -10,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -61,7 +60,7 @@ func TestWhatARangeHoldsIsTakenOver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			none := func() []shard.Range { return nil }
-			slim := New(Config{Example: &v1.ConfigMap{}, Copies: &Copies{slim: informertest.SlimConfigMap, expected: none, joining: map[*Sink]string{}}})
+			slim := New(Config{Example: &v1.ConfigMap{}, Copies: NewCopies(informertest.SlimConfigMap, none)})
 			ranged, other := New(Config{Example: &v1.ConfigMap{}}), New(Config{Example: &v1.ConfigMap{}})
 			w := copiesWorld{&Sink{Informer: slim}, &Sink{Informer: ranged}}
 			listed := w.list(t, at("3"))
@@ -210,7 +209,7 @@ func TestWhatIsWhole(t *testing.T) {
 			w := &world{expected: test.expected}
 			slim := New(Config{
 				Example: &v1.ConfigMap{}, Shed: informertest.SlimConfigMap,
-				Copies:    &Copies{slim: informertest.SlimConfigMap, expected: func() []shard.Range { return w.expected }, joining: map[*Sink]string{}},
+				Copies:    NewCopies(informertest.SlimConfigMap, func() []shard.Range { return w.expected }),
 				Transform: func(obj any) (any, error) { return obj, w.transform },
 			})
 			ranged := New(Config{Example: &v1.ConfigMap{}})

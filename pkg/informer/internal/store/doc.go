@@ -2,9 +2,9 @@
 // does not read: a [Source] fills it through a [Sink].
 //
 // An [Informer] implements cache.SharedIndexInformer. Other informers of the process may follow it
-// ([Informer.Follow]): they receive each of its changes under its mutex, as far as their filters let
-// them through, so that both are always at the same version, and hold the same objects. An informer
-// of slim copies ([Copies]) holds the objects of the ranges that follow it whole.
+// ([Informer.Follow]): they receive each of its changes under its mutex, as far as their filters
+// let them through, so that both are always at the same version, and hold the same objects. An
+// informer of slim copies ([Copies]) holds the objects of the ranges that follow it whole.
 //
 // # Guarantees
 //
@@ -13,7 +13,7 @@
 //     does. Handlers do not wait for each other.
 //   - A follower never goes back in time: it follows only what has seen as much as it has.
 //   - RunWithContext returns only after all goroutines of the informer have, and the last call of
-//     each handler.
+//     each handler that has not been removed.
 //
 // # Non-guarantees
 //

@@ -9,7 +9,7 @@ import (
 
 // Follow makes into, a sink of another informer, hold what its filter lets through of what i holds,
 // and passes on every change of i from then on. It returns false if into cannot follow yet; see
-// admits. Nobody else may use into until unfollow, or until i has been deserted.
+// Admits. Nobody else may use into until Unfollow, or until i has been deserted.
 //
 // Changes are passed on under the mutex of i. So locks are taken from an informer to its followers,
 // which never form a circle, and both are always at the same version.
@@ -47,7 +47,7 @@ func (i *Informer) admitsLocked(into *Sink) (mine []any, ok bool) {
 	return i.adoptableLocked(into)
 }
 
-// Unfollow ends what follow or join began.
+// Unfollow ends what Follow or Join began.
 func (i *Informer) Unfollow(into *Sink) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -1,11 +1,11 @@
 package store
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
-
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
 )
 
 // TestFollowRefuses checks that an informer follows neither a source that is behind it nor one that

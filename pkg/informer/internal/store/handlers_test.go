@@ -1,8 +1,6 @@
 package store
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
-
 	"context"
 	"testing"
 	"testing/synctest"
@@ -12,6 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
 )
 
 func TestLateHandlerGetsTheStore(t *testing.T) {
@@ -152,7 +152,7 @@ func TestRemovedHandlerIsNotCalledAgain(t *testing.T) {
 	})
 }
 
-// reflectedHere reads through client-go's Reflector.
+// reflected reads through client-go's Reflector.
 func reflected(lw cache.ListerWatcher) Source {
 	return func(ctx context.Context, into *Sink) {
 		cache.NewReflectorWithOptions(lw, &v1.ConfigMap{}, into, cache.ReflectorOptions{}).RunWithContext(ctx)

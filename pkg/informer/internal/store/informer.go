@@ -58,10 +58,10 @@ type Informer struct {
 	moved   chan struct{}
 	started bool
 	stopped bool
-	// held keeps handlers dormant until resume, including those added meanwhile.
+	// held keeps handlers dormant until Resume, including those added meanwhile.
 	held bool
 	// followers are the sinks of informers that receive every change. isDeserted says that there
-	// will be no more of them, and deserted is closed then.
+	// will be no more of them, and desertion is closed then.
 	followers  map[*Sink]struct{}
 	isDeserted bool
 	desertion  chan struct{}
@@ -73,7 +73,8 @@ var _ cache.SharedIndexInformer = &Informer{}
 type Config struct {
 	// Example is an object of the kind, for names and type checks.
 	Example runtime.Object
-	Source  Source
+	// Source fills the informer.
+	Source Source
 	// Keep decides by the object (never a tombstone); nil keeps all.
 	Keep func(obj any) bool
 	// Picks is called before each list that fills the informer, or each page of one, and returns
@@ -134,8 +135,8 @@ func (i *Informer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, o ca
 	return i.AddHandler(h, o, false)
 }
 
-// AddHandler adds a handler. A dormant one gets no events before it is woken, and none are kept for it: it
-// then receives what the store holds, like a handler that comes late.
+// AddHandler adds a handler. A dormant one gets no events before it is woken, and none are kept for
+// it: it then receives what the store holds, like a handler that comes late.
 func (i *Informer) AddHandler(h cache.ResourceEventHandler, o cache.HandlerOptions, dormant bool) (cache.ResourceEventHandlerRegistration, error) {
 	resync := ptr.Deref(o.ResyncPeriod, i.resync)
 	if resync > 0 && resync < minimumResync {

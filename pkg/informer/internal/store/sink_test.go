@@ -1,8 +1,6 @@
 package store
 
 import (
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
-
 	"context"
 	"testing"
 	"testing/synctest"
@@ -10,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
 )
 
 // TestSinkGoesByWhatIsStored has a source name events wrongly, as one does that starts over.
