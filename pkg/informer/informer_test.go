@@ -4,19 +4,15 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 	fcache "k8s.io/client-go/tools/cache/testing"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
@@ -24,13 +20,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-func TestMain(m *testing.M) {
-	// Reflectors log errors about connections that tests cut. The default handlers also rate-limit
-	// errors by a clock that all bubbles of virtual time would share.
-	klog.SetLogger(logr.Discard())
-	utilruntime.ErrorHandlers = nil
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { informertest.Main(m) }
 
 // TestLikeClientGo compares notifications and store with those of client-go's informer, whose input
 // is filtered by other means: for an informer that reads by itself, and for one that follows

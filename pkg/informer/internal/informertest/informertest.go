@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -13,18 +14,30 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	fcache "k8s.io/client-go/tools/cache/testing"
+	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
+
+// Main runs the tests of a package without the log and the error handlers of client-go: Reflectors
+// report connections that tests cut. The default handlers also rate-limit errors by a clock that
+// all bubbles of virtual time would share, so that one of them could pause for ever.
+func Main(m *testing.M) {
+	klog.SetLogger(logr.Discard())
+	utilruntime.ErrorHandlers = nil
+	os.Exit(m.Run())
+}
 
 // Recorder records a handler's notifications.
 type Recorder struct {

@@ -20,6 +20,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
+func TestMain(m *testing.M) { informertest.Main(m) }
+
 // TestNothingIsListedUnfiltered checks that a single range does not list everything from a server
 // that does not filter.
 func TestNothingIsListedUnfiltered(t *testing.T) {

@@ -14,6 +14,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/informer/internal/informertest"
 )
 
+func TestMain(m *testing.M) { informertest.Main(m) }
+
 func TestLateHandlerGetsTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := informertest.NewServer()
