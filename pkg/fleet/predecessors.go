@@ -42,7 +42,7 @@ func (w *working) warmed(ctx context.Context) (*preparation, error) {
 	if err != nil {
 		return nil, err
 	}
-	began := w.member.config.Clock.Now()
+	p.began = w.member.config.Clock.Now()
 	if err = p.build(context.WithoutCancel(ctx), w.shardRunner); err == nil {
 		err = p.instance.Warm(ctx)
 	}
@@ -50,8 +50,7 @@ func (w *working) warmed(ctx context.Context) (*preparation, error) {
 		p.discard()
 		return nil, err
 	}
-	p.took = w.member.config.Clock.Now().Sub(began)
-	w.report(election.Event{Type: EventPrepared, Term: w.claim.Term(), Duration: p.took})
+	w.prepared(p, w.claim.Term())
 	return p, nil
 }
 

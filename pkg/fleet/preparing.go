@@ -276,11 +276,16 @@ func (l *preparing) fill(ctx context.Context, p *preparation, number int) shardr
 		p.err = p.instance.Run(p.filling)
 	}
 	if p.err == nil {
-		p.took = l.member.config.Clock.Now().Sub(p.began)
-		l.report(election.Event{Type: EventPrepared, Term: p.term, Duration: p.took})
+		l.prepared(p, p.term)
 	}
 	close(p.done)
 	return shardrun.Answer{To: shardrun.Fill, Number: number, Failed: p.err != nil}
+}
+
+// prepared notes and reports how long p took to be warm.
+func (r *shardRunner) prepared(p *preparation, term int32) {
+	p.took = r.member.config.Clock.Now().Sub(p.began)
+	r.report(election.Event{Type: EventPrepared, Term: term, Duration: p.took})
 }
 
 func (r *shardRunner) refusedWrite(why fence.Refusal) {

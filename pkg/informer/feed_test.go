@@ -178,10 +178,10 @@ func TestServerComesToFilter(t *testing.T) {
 			informertest.MustAdd(t, f.reading(configMaps, resource, &v1.ConfigMap{}), &told[i])
 			f.StartWithContext(t.Context())
 		}
-		time.Sleep(listwatch.ProbeFor)
+		time.Sleep(listwatch.ProbeFor) // virtual
 		checkAsked(t, "ranges", resource, "list watch")
 		server.set(func(s *apiServer) { s.shards = true })
-		time.Sleep(listwatch.ProbeFor)
+		time.Sleep(listwatch.ProbeFor) // virtual
 		resource.expire()
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -18,10 +18,8 @@ func TestMain(m *testing.M) { informertest.Main(m) }
 
 func TestLateHandlerGetsTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := informertest.NewServer()
-		defer source.Close()
+		source, i := newRead(t)
 		source.Add(informertest.ConfigMap("a", "1"))
-		i := New(Config{Example: &v1.ConfigMap{}, Source: reflected(source.ListWatch())})
 		informertest.Run(t, i)
 		synctest.Wait()
 		if !i.HasSynced() {
@@ -41,10 +39,8 @@ func TestLateHandlerGetsTheStore(t *testing.T) {
 
 func TestHandlerSyncsOnlyWhenAllInitialAddsAreDelivered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := informertest.NewServer()
-		defer source.Close()
+		source, i := newRead(t)
 		source.Add(informertest.ConfigMap("a", "1"))
-		i := New(Config{Example: &v1.ConfigMap{}, Source: reflected(source.ListWatch())})
 		block := make(chan struct{})
 		handle := informertest.MustAdd(t, i, cache.ResourceEventHandlerFuncs{AddFunc: func(any) { <-block }})
 		informertest.Run(t, i)
@@ -62,9 +58,7 @@ func TestHandlerSyncsOnlyWhenAllInitialAddsAreDelivered(t *testing.T) {
 
 func TestBlockedHandlerHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := informertest.NewServer()
-		defer source.Close()
-		i := New(Config{Example: &v1.ConfigMap{}, Source: reflected(source.ListWatch())})
+		source, i := newRead(t)
 		block := make(chan struct{})
 		informertest.MustAdd(t, i, cache.ResourceEventHandlerFuncs{AddFunc: func(any) { <-block }})
 		var free informertest.Recorder
@@ -83,10 +77,8 @@ func TestBlockedHandlerHoldsUpNobody(t *testing.T) {
 
 func TestResyncIsEachHandlersOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := informertest.NewServer()
-		defer source.Close()
+		source, i := newRead(t)
 		source.Add(informertest.ConfigMap("a", "1"))
-		i := New(Config{Example: &v1.ConfigMap{}, Source: reflected(source.ListWatch()), Resync: 12 * time.Hour})
 		often, seldom := informertest.Recorder{Repetitions: true}, informertest.Recorder{Repetitions: true}
 		if _, err := i.AddEventHandlerWithOptions(&often, cache.HandlerOptions{ResyncPeriod: ptr.To(15 * time.Second)}); err != nil {
 			t.Fatal(err)
@@ -96,7 +88,7 @@ func TestResyncIsEachHandlersOwn(t *testing.T) {
 		synctest.Wait()
 		often.Take()
 		seldom.Take()
-		time.Sleep(time.Minute + time.Second)
+		time.Sleep(time.Minute + time.Second) // virtual
 		synctest.Wait()
 		if got := len(often.Take()); got != 4 {
 			t.Errorf("handler with a resync period of 15 s was called %d times in 61 s, want 4", got)
@@ -109,10 +101,8 @@ func TestResyncIsEachHandlersOwn(t *testing.T) {
 
 func TestRunWaitsForHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := informertest.NewServer()
-		defer source.Close()
+		source, i := newRead(t)
 		source.Add(informertest.ConfigMap("a", "1"))
-		i := New(Config{Example: &v1.ConfigMap{}, Source: reflected(source.ListWatch())})
 		block := make(chan struct{})
 		informertest.MustAdd(t, i, cache.ResourceEventHandlerFuncs{AddFunc: func(any) { <-block }})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -136,9 +126,7 @@ func TestRunWaitsForHandlers(t *testing.T) {
 
 func TestRemovedHandlerIsNotCalledAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := informertest.NewServer()
-		defer source.Close()
-		i := New(Config{Example: &v1.ConfigMap{}, Source: reflected(source.ListWatch())})
+		source, i := newRead(t)
 		var r informertest.Recorder
 		handle := informertest.MustAdd(t, i, &r)
 		informertest.Run(t, i)
@@ -154,9 +142,15 @@ func TestRemovedHandlerIsNotCalledAgain(t *testing.T) {
 	})
 }
 
-// reflected reads through client-go's Reflector.
-func reflected(lw cache.ListerWatcher) Source {
-	return func(ctx context.Context, into *Sink) {
-		cache.NewReflectorWithOptions(lw, &v1.ConfigMap{}, into, cache.ReflectorOptions{}).RunWithContext(ctx)
-	}
+// newRead returns a source without objects, and an informer that reads it when it runs and resyncs
+// every 12 h.
+func newRead(t *testing.T) (*informertest.Server, *Informer) {
+	source := informertest.NewServer()
+	t.Cleanup(source.Close)
+	return source, New(Config{
+		Example: &v1.ConfigMap{}, Resync: 12 * time.Hour,
+		Source: func(ctx context.Context, into *Sink) {
+			cache.NewReflectorWithOptions(source.ListWatch(), &v1.ConfigMap{}, into, cache.ReflectorOptions{}).RunWithContext(ctx)
+		},
+	})
 }
