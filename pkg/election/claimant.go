@@ -57,6 +57,11 @@ type ClaimantConfig struct {
 	// for a planned stop, during which the claim holds until Work returns; with an *EndedError when
 	// the claim has ended.
 	Work func(ctx context.Context, claim *Claim)
+	// Beside is called in every turn of Run's loop, after the claimant's own step, with Run's
+	// context: what it decides and the claim take turns. It must not block. Nudge brings the next
+	// turn, and so does the time that it returns, unless zero. Run returns only in a turn in which
+	// it has settled. Default: it has.
+	Beside func(ctx context.Context) (next time.Time, settled bool)
 	// OnEvent is called for every event, in order, from the claimant's goroutine. It must not
 	// block. Default: none.
 	OnEvent func(Event)
@@ -101,7 +106,7 @@ func (cfg ClaimantConfig) validate() error {
 // are safe for concurrent use at any time.
 type Claimant struct {
 	cfg  ClaimantConfig
-	wake chan struct{} // capacity 1: SetDesired, SetAsk or Touch was called
+	wake chan struct{} // capacity 1: Nudge, SetDesired, SetAsk or Touch was called
 
 	turned atomic.Pointer[time.Time]
 
@@ -124,6 +129,9 @@ func NewClaimant(cfg ClaimantConfig) (*Claimant, error) {
 	if cfg.Leave == nil {
 		cfg.Leave = func(int32) map[string]string { return nil }
 	}
+	if cfg.Beside == nil {
+		cfg.Beside = func(context.Context) (time.Time, bool) { return time.Time{}, true }
+	}
 	if cfg.OnEvent == nil {
 		cfg.OnEvent = func(Event) {}
 	}
@@ -145,7 +153,7 @@ func (c *Claimant) SetDesired(desired Desired) {
 	c.desired = desired
 	c.mu.Unlock()
 	if !idle {
-		c.nudge()
+		c.Nudge()
 	}
 }
 
@@ -155,7 +163,7 @@ func (c *Claimant) Touch() {
 	c.mu.Lock()
 	c.touched++
 	c.mu.Unlock()
-	c.nudge()
+	c.Nudge()
 }
 
 // SetAsk sets whether to ask for the Lease while it is wanted and another incarnation holds it. Set
@@ -165,7 +173,7 @@ func (c *Claimant) SetAsk(ask bool) {
 	c.mu.Lock()
 	c.ask = ask
 	c.mu.Unlock()
-	c.nudge()
+	c.Nudge()
 }
 
 // Claim returns the current claim, or nil. The claim may end at any moment: call Valid before each
@@ -197,7 +205,8 @@ func (c *Claimant) orders() (desired Desired, ask bool, touched int) {
 	return c.desired, c.ask, c.touched
 }
 
-func (c *Claimant) nudge() {
+// Nudge brings another turn of Run's loop. Call it when what Beside decides by has changed.
+func (c *Claimant) Nudge() {
 	select {
 	case c.wake <- struct{}{}:
 	default:

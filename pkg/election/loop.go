@@ -56,11 +56,12 @@ func (c *Claimant) Run(ctx context.Context) {
 		ended := ctx.Err() != nil
 		in := r.input(ended)
 		out := Step(in)
-		if out.Settled && ended {
-			return
-		}
 		if r.do(in, out) {
 			continue
+		}
+		next, settled := r.cfg.Beside(ctx)
+		if out.Settled && ended && settled {
+			return
 		}
 		stop, revoked := ctx.Done(), r.cfg.Revoked
 		if ended {
@@ -69,7 +70,11 @@ func (c *Claimant) Run(ctx context.Context) {
 		if in.Revoked {
 			revoked = nil
 		}
-		r.wait(changed, stop, revoked, out.Wake, in.Now)
+		wake := out.Wake
+		if wake.IsZero() || !next.IsZero() && next.Before(wake) {
+			wake = next
+		}
+		r.wait(changed, stop, revoked, wake, in.Now)
 	}
 }
 
@@ -195,8 +200,8 @@ func (r *run) endClaim(in Input, reason Reason) {
 	r.report(Event{Type: EventEnded, Term: claim.Term(), Reason: reason, Holder: in.Observation.Holder, Duration: lasted})
 }
 
-// wait blocks until there may be something to do: a change of the Lease, a call of SetDesired,
-// SetAsk or Touch, an answer, the work's return, the end of Run's context, a revocation, or wake.
+// wait blocks until there may be something to do: a change of the Lease, a call of Nudge,
+// SetDesired, SetAsk or Touch, an answer, the work's return, the end of Run's context, a revocation, or wake.
 // Whichever it was, the next step reads everything again.
 func (r *run) wait(changed, stop, revoked <-chan struct{}, wake, now time.Time) {
 	var timer <-chan time.Time

@@ -40,9 +40,8 @@ type Member struct {
 	stopping    stopping
 	journal     *journal
 	readiness   readiness
-	// slots limits how many shards prepare at a time.
-	slots chan struct{}
-	lists lists
+	slots       *slots
+	lists       lists
 	// started is set once the member may claim.
 	started  atomic.Bool
 	watchdog watchdog
@@ -105,7 +104,7 @@ func New(c Config) (*Member, error) {
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}
-	m := &Member{config: c, runners: newRunners(), catalogue: c.Catalogue.Known().String(), incarnation: leaserecord.NewIncarnation(c.Member), slots: make(chan struct{}, c.Handoffs), fencing: newFencing(), stopping: stopping{stilled: make(chan struct{}, 1)}, journal: newJournal(c.Fleet, c.Clock)}
+	m := &Member{config: c, runners: newRunners(), catalogue: c.Catalogue.Known().String(), incarnation: leaserecord.NewIncarnation(c.Member), slots: newSlots(c.Handoffs), fencing: newFencing(), stopping: stopping{stilled: make(chan struct{}, 1)}, journal: newJournal(c.Fleet, c.Clock)}
 	m.assignment.Store(&assignment.Assignment{})
 	var err error
 	m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: c.Fleet, Extra: c.LeaderLocks, Client: c.Leases, Clock: c.Clock})

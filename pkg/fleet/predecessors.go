@@ -21,13 +21,12 @@ func (w *working) prepareSuccessor(ctx context.Context) (*preparation, error) {
 	m := w.member
 	backoff := m.retry()
 	for {
-		select {
-		case m.slots <- struct{}{}:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		slot, err := m.slots.wait(ctx)
+		if err != nil {
+			return nil, err
 		}
 		p, err := w.warmed(ctx)
-		<-m.slots
+		slot.giveBack()
 		if err == nil || ctx.Err() != nil {
 			return p, err
 		}

@@ -125,86 +125,88 @@ func forget(instance Instance) {
 	}
 }
 
-// preparing carries out what shardrun.PrepareStep decides. It belongs to one goroutine.
+// preparing carries out what shardrun.PrepareStep decides, in the turns of the claimant's loop. It
+// builds and warms an instance whenever another member holds the shard that this one should own. It
+// then asks for the shard, and keeps the instance warm until the claim's work takes it. As a
+// standby it does the same for a shard that it would own if the holder failed, and does not ask.
 type preparing struct {
 	*shardRunner
 	// p is the latest preparation.
 	p *preparation
-	// slot is set while the lane has a slot that the state does not have yet.
-	slot bool
-	// filled receives the answer to the last Fill, filling waits for all of them, and answer is the
-	// last action's.
-	filled  chan shardrun.Answer
-	filling sync.WaitGroup
-	answer  shardrun.Answer
-	backoff wait.Backoff
+	// slot is what the preparation has, or waits for; nil for neither.
+	slot *slot
+	// answers receives the answer to the last request, requests waits for all of them.
+	answers  chan shardrun.Answer
+	requests sync.WaitGroup
+	backoff  wait.Backoff
 }
 
-// prepareWhileWanted builds and warms an instance whenever another member holds the shard that this
-// one should own. It then asks for the shard, and keeps the instance warm until the claim's work
-// takes it. As a standby it does the same for a shard that it would own if the holder failed, and
-// does not ask. It returns when ctx has ended and nothing prepared is left.
-func (r *shardRunner) prepareWhileWanted(ctx context.Context) {
-	l := &preparing{shardRunner: r, backoff: r.member.retry()}
-	defer l.filling.Wait()
+// turn steps until only a change, an answer or next can bring more to do. It has settled when ctx
+// has ended and nothing prepared is left. It does not block.
+func (l *preparing) turn(ctx context.Context) (next time.Time, settled bool) {
+	in := shardrun.Input{
+		Ending: ctx.Err() != nil, Claimed: l.claimant.Claim() != nil,
+		Retry: l.member.config.Timing.RetryPeriod, Patience: l.patience(),
+	}
+	select {
+	case in.Answer = <-l.answers:
+	default:
+	}
 	for {
-		in := shardrun.Input{
-			Ending: ctx.Err() != nil, Claimed: r.claimant.Claim() != nil, Slot: l.slot, Answer: l.answer,
-			Retry: r.member.config.Timing.RetryPeriod, Patience: l.patience(),
+		in.Slot = l.queue()
+		var ahead *preparation
+		if in.Slot {
+			ahead = l.newAhead(ctx)
 		}
-		var next *preparation
-		if l.slot {
-			next = r.newAhead(ctx)
+		_, out := l.step(shardrun.PrepareStep, in, ahead)
+		if ahead != nil && out.Action != shardrun.Fill {
+			ahead.cancel()
 		}
-		_, out := r.step(shardrun.PrepareStep, in, next)
-		l.slot, l.answer = false, shardrun.Answer{}
-		if next != nil && out.Action != shardrun.Fill {
-			next.cancel()
+		in.Answer = shardrun.Answer{}
+		p := out.State.Preparation
+		if l.slot != nil && p.Stage != shardrun.Queued && !p.Slot {
+			l.slot.giveBack()
+			l.slot = nil
 		}
 		switch out.Action {
 		case shardrun.End:
-			return
+			return time.Time{}, true
 		case shardrun.Wait:
-			l.wait(ctx, in.Ending, out)
+			if p.Stage != shardrun.Queued || l.slot != nil {
+				return out.Wake, false
+			}
 		case shardrun.Fill:
-			filled := make(chan shardrun.Answer, 1)
-			l.p, l.filled = next, filled
-			l.filling.Go(func() { filled <- l.fill(ctx, next, out.State.Preparation.Number) })
+			l.p = ahead
+			l.request(func() shardrun.Answer { return l.fill(ctx, ahead, p.Number) })
 		default:
 			l.do(ctx, out)
 		}
 	}
 }
 
-// wait returns when there may be something to do. While the preparation is Queued it also waits for
-// a slot. Slots keep a member that will own many shards from holding many caches twice and from
-// listing everything at once.
-func (l *preparing) wait(ctx context.Context, ending bool, out shardrun.Output) {
-	var slots chan<- struct{}
-	if out.State.Preparation.Stage == shardrun.Queued {
-		slots = l.member.slots
+// queue reports whether a Queued preparation has a slot. If it has not, it waits for one.
+func (l *preparing) queue() bool {
+	if l.state().Preparation.Stage != shardrun.Queued {
+		return false
 	}
-	var timer <-chan time.Time
-	if !out.Wake.IsZero() {
-		t := l.member.config.Clock.NewTimer(out.Wake.Sub(l.member.config.Clock.Now()))
-		defer t.Stop()
-		timer = t.C()
+	if l.slot == nil {
+		l.slot = l.member.slots.ask(l.claimant.Nudge)
 	}
-	end := ctx.Done()
-	if ending {
-		end = nil
-	}
-	select {
-	case slots <- struct{}{}:
-		l.slot = true
-	case l.answer = <-l.filled:
-	case <-l.changed:
-	case <-timer:
-	case <-end:
-	}
+	return isClosed(l.slot.granted)
 }
 
-// do carries out an action that is quick, or that the lane waits for.
+// request carries out an action that takes its time, beside the loop, and has its answer taken in
+// the next turn. At most one is under way.
+func (l *preparing) request(action func() shardrun.Answer) {
+	answers := make(chan shardrun.Answer, 1)
+	l.answers = answers
+	l.requests.Go(func() {
+		answers <- action()
+		l.claimant.Nudge()
+	})
+}
+
+// do carries out any other action.
 func (l *preparing) do(ctx context.Context, out shardrun.Output) {
 	switch out.Action {
 	case shardrun.Cancel:
@@ -215,13 +217,14 @@ func (l *preparing) do(ctx context.Context, out shardrun.Output) {
 		l.claimant.SetAsk(true)
 	case shardrun.Unask:
 		l.claimant.SetAsk(false)
-	case shardrun.Yield:
-		<-l.member.slots
 	case shardrun.Discard:
 		l.claimant.SetAsk(false)
 		l.p.cancel()
-		l.p.discard()
-		l.answer = shardrun.Answer{To: shardrun.Discard, Pause: l.pauseAfter(ctx, out.Why)}
+		discarded, pause := l.p, l.pauseAfter(ctx, out.Why)
+		l.request(func() shardrun.Answer {
+			discarded.discard()
+			return shardrun.Answer{To: shardrun.Discard, Pause: pause}
+		})
 	}
 }
 

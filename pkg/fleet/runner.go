@@ -20,12 +20,14 @@ import (
 
 // shardRunner claims one shard and does its work. Package shardrun decides the next action, in two
 // lanes: preparing.go carries out what it decides ahead of a claim, working.go what it decides
-// under one.
+// under one. The claim and the lane that prepares take turns on one goroutine, the claimant's. The
+// lane that works has one while it works.
 type shardRunner struct {
-	member   *Member
-	shard    shard.Shard
-	extent   shard.Extent
-	claimant *election.Claimant
+	member    *Member
+	shard     shard.Shard
+	extent    shard.Extent
+	claimant  *election.Claimant
+	preparing *preparing
 	// lacks are those of the shard's controllers that this member's build does not have.
 	lacks []string
 	// cancel ends run.
@@ -33,8 +35,6 @@ type shardRunner struct {
 	// term records how the shard comes here and goes. born is when the runner was made.
 	term termRecord
 	born time.Time
-	// changed wakes the lane that prepares.
-	changed chan struct{}
 
 	// mu is held while now is replaced.
 	mu  sync.Mutex
@@ -76,17 +76,23 @@ func (r *shardRunner) state() shardrun.State { return r.now.Load().run }
 func (r *shardRunner) step(
 	decide func(shardrun.Input) shardrun.Output, in shardrun.Input, filled *preparation,
 ) (before shardrun.State, out shardrun.Output) {
-	r.update(func(now *standing) {
-		in.State, in.Now = now.run, r.member.config.Clock.Now()
-		out = decide(in)
-		before, now.run = now.run, out.State
+	r.mu.Lock()
+	now := r.now.Load()
+	before = now.run
+	in.State, in.Now = before, r.member.config.Clock.Now()
+	out = decide(in)
+	if out.State != before { // in most turns nothing has changed
+		next := *now
+		next.run = out.State
 		switch {
 		case out.Action == shardrun.Fill:
-			now.prepared = filled
+			next.prepared = filled
 		case !out.State.Preparation.Exists():
-			now.prepared = nil
+			next.prepared = nil
 		}
-	})
+		r.now.Store(&next)
+	}
+	r.mu.Unlock()
 	if before.Work.Ready() != out.State.Work.Ready() {
 		r.claimant.Touch() // to publish it on the Lease
 	}
@@ -94,10 +100,8 @@ func (r *shardRunner) step(
 }
 
 func (m *Member) newShardRunner(s shard.Shard, plan *inForce) (*shardRunner, error) {
-	r := &shardRunner{
-		member: m, shard: s, extent: plan.extents[s.ID],
-		changed: make(chan struct{}, 1), born: m.config.Clock.Now(),
-	}
+	r := &shardRunner{member: m, shard: s, extent: plan.extents[s.ID], born: m.config.Clock.Now()}
+	r.preparing = &preparing{shardRunner: r, backoff: m.retry()}
 	r.now.Store(&standing{plan: plan})
 	r.lacks = m.config.Catalogue.Lacks(r.extent.Controllers, scopeOf(s))
 	var err error
@@ -113,6 +117,7 @@ func (m *Member) newShardRunner(s shard.Shard, plan *inForce) (*shardRunner, err
 		Leave:        r.leave,
 		Heartbeat:    m.membership,
 		Revoked:      m.membership.Lost(),
+		Beside:       r.preparing.turn,
 		Work:         r.work,
 		OnEvent:      r.observe,
 		DrainTimeout: m.drainTimeout,
@@ -123,10 +128,8 @@ func (m *Member) newShardRunner(s shard.Shard, plan *inForce) (*shardRunner, err
 
 // run claims and prepares as assigned until ctx ends, and returns when all of it has ended.
 func (r *shardRunner) run(ctx context.Context) {
-	var all sync.WaitGroup
-	all.Go(func() { r.claimant.Run(ctx) })
-	all.Go(func() { r.prepareWhileWanted(ctx) })
-	all.Wait()
+	r.claimant.Run(ctx)
+	r.preparing.requests.Wait()
 }
 
 // annotations returns what the holder publishes on the shard's Lease.
@@ -193,13 +196,5 @@ func (r *shardRunner) assign(g goal) {
 		return // the usual case, for most of a thousand shards
 	}
 	r.update(func(now *standing) { now.run.Goal = g.Goal })
-	r.wakeLane()
-}
-
-// wakeLane makes the lane that prepares look again.
-func (r *shardRunner) wakeLane() {
-	select {
-	case r.changed <- struct{}{}:
-	default:
-	}
+	r.claimant.Nudge()
 }

@@ -61,7 +61,7 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 		in.Stopped = ctx.Err() != nil
 		before, out := r.step(shardrun.WorkStep, in, nil)
 		if out.State.Preparation != before.Preparation {
-			r.wakeLane()
+			r.claimant.Nudge()
 		}
 		in.Begun, in.Answer = 0, shardrun.Answer{}
 		switch out.Action {

@@ -52,11 +52,19 @@ var jobStages string
 
 // startNodes starts kwok, creates the nodes and waits until all are Ready.
 func (cp *ControlPlane) startNodes(ctx context.Context) error {
-	p, err := cp.startKwok()
+	client, err := kubernetes.NewForConfig(cp.admin)
 	if err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(cp.admin)
+	if cp.opts.From != "" {
+		// While another kwok's Leases may be valid, kwok ignores new pods on those nodes, and does
+		// not make up for it.
+		err := client.CoordinationV1().Leases(corev1.NamespaceNodeLease).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+		if err != nil {
+			return fmt.Errorf("controlplane: delete the Leases of nodes: %w", err)
+		}
+	}
+	p, err := cp.startKwok()
 	if err != nil {
 		return err
 	}

@@ -185,7 +185,7 @@ func (e *explorer) expand(w model) {
 	if !w.ended && !w.discarding {
 		for _, now := range []time.Time{early, over} {
 			for _, answer := range w.answers() {
-				// The claim may have begun or ended since the lane read Claimed.
+				// No guarantee rests on Claimed.
 				for _, claimed := range []bool{false, true} {
 					next := w
 					what := e.stepPrepare(&next, now, answer, claimed)

@@ -115,8 +115,7 @@ func (in Input) resting() Output {
 func (in Input) queued() Output {
 	p := in.State.Preparation
 	unwanted := in.Ending || !in.State.Goal.prepares()
-	// The claim may have begun since Claimed was read, and its work may have looked for a
-	// preparation.
+	// The work of a claim that has ended may not have returned, and may look for a preparation.
 	held := in.Claimed || in.State.Work.Stage != Idle
 	switch {
 	case in.Slot && (unwanted || held):

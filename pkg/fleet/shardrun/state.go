@@ -264,8 +264,7 @@ type Input struct {
 
 	// Ending is set once the run should end; for PrepareStep.
 	Ending bool
-	// Claimed is set if the member had a claim on the shard shortly before the step; for
-	// PrepareStep.
+	// Claimed is set if the member has a claim on the shard; for PrepareStep.
 	Claimed bool
 	// Slot is set when a Queued preparation has received a slot.
 	Slot bool
