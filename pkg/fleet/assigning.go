@@ -21,7 +21,20 @@ import (
 // and Leases, until ctx ends, the membership is lost, or done returns true. Runners end with
 // claimCtx.
 func (m *Member) assignUntilDone(ctx, claimCtx context.Context, done func() bool) {
-	changed, stop := m.observer.SubscribeChanges(leaseapi.MayMoveShards) // a renewal moves no shard
+	elsewhere := make(chan struct{}, 1)
+	changed, stop := m.observer.SubscribeChanges(func(before, after election.Observation) bool {
+		if !leaseapi.MayMoveShards(before, after) { // a renewal moves no shard
+			return false
+		}
+		if m.concerns(before) || m.concerns(after) {
+			return true
+		}
+		select {
+		case elsewhere <- struct{}{}:
+		default:
+		}
+		return false
+	})
 	defer stop()
 	defer m.watchdog.rest()
 	for {
@@ -36,7 +49,7 @@ func (m *Member) assignUntilDone(ctx, claimCtx context.Context, done func() bool
 		if took := m.config.Clock.Now().Sub(began); took > 0 {
 			m.pause(ctx, min(2*took, mostPause, m.config.Timing.RetryPeriod/4))
 		}
-		if !m.idle(ctx, changed, secured, due) {
+		if !m.idle(ctx, changed, secured, elsewhere, began.Add(m.config.Timing.RetryPeriod/2), due) {
 			return
 		}
 	}
@@ -45,22 +58,40 @@ func (m *Member) assignUntilDone(ctx, claimCtx context.Context, done func() bool
 // mostPause is the longest pause between slow assignments.
 const mostPause = 500 * time.Millisecond
 
+// concerns reports whether a Lease may decide what this member does next: all Leases that are not a
+// planned shard's do, and those of shards that are its own, or should be. When shards move between
+// others, it is enough to look later: with a hundred members almost all moves are others'. The
+// observer calls it, so it must not ask the observer.
+func (m *Member) concerns(lease election.Observation) bool {
+	plan := m.inForce.Load()
+	if plan == nil || m.retiring.Load() || !lease.Exists {
+		return true
+	}
+	id, planned := plan.shardOf(m.config.Fleet, lease.Name)
+	return !planned || leaserecord.MemberOf(lease.Holder) == m.config.Member || lease.NextHolder() == m.incarnation ||
+		m.assignment.Load().Owner(id) == m.config.Member
+}
+
 // idle returns true when there may be something to assign, at due at the latest, and false when ctx
-// has ended or the membership is lost. Meanwhile it keeps feeding the watchdog, because heartbeats
-// are sent only while the loop turns.
-func (m *Member) idle(ctx context.Context, changed, secured <-chan struct{}, due time.Time) bool {
+// has ended or the membership is lost. If shards have moved elsewhere, it returns at later instead.
+// Meanwhile it keeps feeding the watchdog, because heartbeats are sent only while the loop turns.
+func (m *Member) idle(ctx context.Context, changed, secured, elsewhere <-chan struct{}, later, due time.Time) bool {
 	for {
 		now := m.config.Clock.Now()
 		m.watchdog.feed(now)
 		timer := m.config.Clock.NewTimer(min(due.Sub(now), m.config.Timing.RetryPeriod/2))
 		select {
 		case <-changed:
+			due = now
 		case <-m.runners.left:
+			due = now
 		case <-secured:
-		case <-timer.C():
-			if m.config.Clock.Now().Before(due) {
-				continue
+			due = now
+		case <-elsewhere:
+			if later.Before(due) {
+				due = later
 			}
+		case <-timer.C():
 		case <-m.membership.Lost():
 			timer.Stop()
 			return false
@@ -69,7 +100,9 @@ func (m *Member) idle(ctx context.Context, changed, secured <-chan struct{}, due
 			return false
 		}
 		timer.Stop()
-		return true
+		if !m.config.Clock.Now().Before(due) {
+			return true
+		}
 	}
 }
 
@@ -85,7 +118,7 @@ func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 	m.follow(ctx, claimCtx, observations, now)
 	force := m.inForce.Load()
 	plan := force.plan
-	holders, named := m.holders(force, now)
+	holders, named := m.holders(force, observations, now)
 	known := leaseapi.KnownMembers(m.config.Fleet, observations)
 	a, err := assignment.Of(plan, force.digest, roster, known, holders, m.Assignment())
 	if err != nil {
@@ -182,11 +215,13 @@ func (m *Member) expect(runners []*shardRunner, goals []goal) {
 // goalOf returns the goal of a planned shard's runner.
 func (m *Member) goalOf(r *shardRunner, a assignment.Assignment, next map[shard.ID]string, roster membership.Roster, now time.Time) goal {
 	owner := a.Owner(r.shard.ID)
-	owned := owner == m.config.Member
-	lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, r.shard.ID))
-	held := r.claimant.Claim() != nil
+	owned, held := owner == m.config.Member, r.claimant.Claim() != nil
+	var lease election.Observation
+	if owned || held { // few of a thousand
+		lease = m.observer.Get(r.lease)
+	}
 	return goal{
-		desired: desired(owned, held, asked(lease, owner, roster)),
+		desired: desired(owned, held, held && asked(lease, owner, roster)),
 		Goal: shardrun.Goal{
 			Owned:   owned,
 			Wanted:  owned && !held && lease.Holder != m.incarnation && m.isHeld(lease, now),
@@ -221,15 +256,17 @@ func asked(lease election.Observation, owner string, roster membership.Roster) b
 // holders returns, for each shard, the member that holds it and the member that its Lease names,
 // expired or not. Standbys go by the latter: a shard gets no other owner before its holder is known
 // to have ended.
-func (m *Member) holders(plan *inForce, now time.Time) (holders, named map[shard.ID]string) {
-	holders, named = map[shard.ID]string{}, map[shard.ID]string{}
-	for _, s := range plan.shards {
-		lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, s.ID))
-		if lease.Holder != "" {
-			named[s.ID] = leaserecord.MemberOf(lease.Holder)
+func (m *Member) holders(plan *inForce, leases []election.Observation, now time.Time) (holders, named map[shard.ID]string) {
+	holders, named = make(map[shard.ID]string, len(plan.shards)), make(map[shard.ID]string, len(plan.shards))
+	for i := range leases {
+		lease := &leases[i]
+		id, planned := plan.shardOf(m.config.Fleet, lease.Name)
+		if !planned || lease.Holder == "" {
+			continue
 		}
-		if m.isHeld(lease, now) {
-			holders[s.ID] = named[s.ID]
+		named[id] = leaserecord.MemberOf(lease.Holder)
+		if m.isHeld(*lease, now) {
+			holders[id] = named[id]
 		}
 	}
 	return holders, named

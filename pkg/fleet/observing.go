@@ -7,7 +7,6 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/membership"
-	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // observe records the events of the shard's claim, and passes them on. The claimant's goroutine
@@ -49,7 +48,7 @@ func (m *Member) leaves(incarnation string) bool {
 // handover returns how the shard that was just released was given away.
 func (r *shardRunner) handover() *Handover {
 	m := r.member
-	h := &Handover{Reason: ReasonUnwanted, To: m.observer.Get(leaseapi.ShardLease(m.config.Fleet, r.shard.ID)).NextHolder()}
+	h := &Handover{Reason: ReasonUnwanted, To: m.observer.Get(r.lease).NextHolder()}
 	h.Drain, h.Overdue = r.term.drained()
 	switch plan := m.inForce.Load(); {
 	case !plan.has(r.shard.ID, r.extent):
@@ -79,7 +78,7 @@ func (r *shardRunner) conclude(kind election.EventType, term int32, a *Acquisiti
 			}
 		}
 	}
-	e := election.Event{Type: kind, Name: leaseapi.ShardLease(m.config.Fleet, r.shard.ID), Term: term, Holder: m.incarnation, Duration: a.Unowned, Err: err}
+	e := election.Event{Type: kind, Name: r.lease, Term: term, Holder: m.incarnation, Duration: a.Unowned, Err: err}
 	m.config.Observe(Event{Event: e, ID: r.shard.ID, Acquisition: a})
 }
 

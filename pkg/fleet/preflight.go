@@ -118,7 +118,7 @@ func (m *Member) preflight(ctx context.Context, r *shardRunner) (others, error) 
 // be compared; the caller then lists all Leases. A list costs a thousand times as much, so a watch
 // that is merely behind, as all are under heavy writes, gets more time.
 func (m *Member) awaitOwn(ctx context.Context, r *shardRunner) bool {
-	reached, known := m.observer.ReachedSelf(leaseapi.ShardLease(m.config.Fleet, r.shard.ID))
+	reached, known := m.observer.ReachedSelf(r.lease)
 	if !known {
 		return false
 	}
@@ -140,7 +140,7 @@ func (m *Member) awaitOwn(ctx context.Context, r *shardRunner) bool {
 }
 
 func (m *Member) preflightIn(ctx context.Context, seen []election.Observation, r *shardRunner) (others, error) {
-	if lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, r.shard.ID)); lease.Holder != m.incarnation {
+	if lease := m.observer.Get(r.lease); lease.Holder != m.incarnation {
 		return others{}, fmt.Errorf("the Lease %s names %q", lease.Name, lease.Holder)
 	}
 	plan := m.inForce.Load()

@@ -212,7 +212,7 @@ func (l *preparing) do(ctx context.Context, out shardrun.Output) {
 	case shardrun.Cancel:
 		l.p.cancel()
 	case shardrun.Ask:
-		lease := l.member.observer.Get(leaseapi.ShardLease(l.member.config.Fleet, l.shard.ID))
+		lease := l.member.observer.Get(l.lease)
 		l.term.ask(lease.Holder, l.member.config.Clock.Now())
 		l.claimant.SetAsk(true)
 	case shardrun.Unask:
@@ -261,7 +261,7 @@ func (r *shardRunner) newAhead(ctx context.Context) *preparation {
 	p.under = m.leaderLocks.current()
 	p.unsecured = !p.under.isSecured()
 	p.began = m.config.Clock.Now()
-	lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, r.shard.ID))
+	lease := m.observer.Get(r.lease)
 	p.term, p.followed = lease.Transitions, leaseapi.SaysRunning(lease)
 	p.filling, p.cancel = context.WithCancel(ctx)
 	return p
@@ -296,7 +296,7 @@ func (r *shardRunner) refusedWrite(why fence.Refusal) {
 }
 
 func (r *shardRunner) report(e election.Event) {
-	e.Name = leaseapi.ShardLease(r.member.config.Fleet, r.shard.ID)
+	e.Name = r.lease
 	r.member.config.Observe(Event{ID: r.shard.ID, Event: e})
 }
 

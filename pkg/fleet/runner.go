@@ -23,8 +23,10 @@ import (
 // under one. The claim and the lane that prepares take turns on one goroutine, the claimant's. The
 // lane that works has one while it works.
 type shardRunner struct {
-	member    *Member
-	shard     shard.Shard
+	member *Member
+	shard  shard.Shard
+	// lease is the name of the shard's Lease.
+	lease     string
 	extent    shard.Extent
 	claimant  *election.Claimant
 	preparing *preparing
@@ -100,13 +102,13 @@ func (r *shardRunner) step(
 }
 
 func (m *Member) newShardRunner(s shard.Shard, plan *inForce) (*shardRunner, error) {
-	r := &shardRunner{member: m, shard: s, extent: plan.extents[s.ID], born: m.config.Clock.Now()}
+	r := &shardRunner{member: m, shard: s, lease: leaseapi.ShardLease(m.config.Fleet, s.ID), extent: plan.extents[s.ID], born: m.config.Clock.Now()}
 	r.preparing = &preparing{shardRunner: r, backoff: m.retry()}
 	r.now.Store(&standing{plan: plan})
 	r.lacks = m.config.Catalogue.Lacks(r.extent.Controllers, scopeOf(s))
 	var err error
 	r.claimant, err = election.NewClaimant(election.ClaimantConfig{
-		Name:         leaseapi.ShardLease(m.config.Fleet, s.ID),
+		Name:         r.lease,
 		Identity:     m.incarnation,
 		Client:       m.config.Leases,
 		Observer:     m.observer,

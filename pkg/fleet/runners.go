@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -22,35 +23,43 @@ type runners struct {
 
 	mu sync.Mutex
 	by map[shard.ID]*shardRunner
+	// sorted are the runners, sorted by ID; nil if they have changed since it was made.
+	sorted []*shardRunner
 }
 
 func newRunners() runners {
 	return runners{left: make(chan struct{}, 1), by: map[shard.ID]*shardRunner{}}
 }
 
-// list returns the runners, sorted by ID.
+// list returns the runners, sorted by ID. The slice must not be changed.
 func (rs *runners) list() []*shardRunner {
 	rs.mu.Lock()
-	list := make([]*shardRunner, 0, len(rs.by))
-	for _, r := range rs.by {
-		list = append(list, r)
+	defer rs.mu.Unlock()
+	if rs.sorted == nil {
+		rs.sorted = slices.SortedFunc(maps.Values(rs.by), func(a, b *shardRunner) int { return a.shard.ID.Compare(b.shard.ID) })
 	}
-	rs.mu.Unlock()
-	slices.SortFunc(list, func(a, b *shardRunner) int { return a.shard.ID.Compare(b.shard.ID) })
-	return list
+	return rs.sorted
+}
+
+// addLocked adds a runner, which replaces that of the same shard.
+func (rs *runners) addLocked(r *shardRunner) { rs.by[r.shard.ID], rs.sorted = r, nil }
+
+func (rs *runners) remove(id shard.ID) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	delete(rs.by, id)
+	rs.sorted = nil
 }
 
 // startLocked runs r until ctx ends or r is cancelled.
 func (rs *runners) startLocked(ctx context.Context, r *shardRunner) {
 	ctx, r.cancel = context.WithCancel(ctx)
-	rs.by[r.shard.ID] = r
+	rs.addLocked(r)
 	rs.all.Go(func() {
 		defer r.cancel()
 		r.run(ctx)
 		r.report(election.Event{Type: EventForgotten})
-		rs.mu.Lock()
-		delete(rs.by, r.shard.ID)
-		rs.mu.Unlock()
+		rs.remove(r.shard.ID)
 		select {
 		case rs.left <- struct{}{}:
 		default:
@@ -63,17 +72,21 @@ func (rs *runners) startLocked(ctx context.Context, r *shardRunner) {
 func (m *Member) follow(ctx, claimCtx context.Context, observations []election.Observation, now time.Time) {
 	plan := m.inForce.Load()
 	ready := sync.OnceValue(func() func(shard.Extent) bool { return m.successorsReady(observations, plan, now) })
+	retiring := false
 	for _, r := range m.runners.list() {
 		switch {
 		case r.now.Load().plan == plan:
 		case plan.has(r.shard.ID, r.extent):
 			r.update(func(now *standing) { now.plan = plan })
 		case !r.state().Work.IsRunning() || ready()(r.extent):
+			retiring = true
 			r.cancel()
 		default:
+			retiring = true
 			klog.FromContext(ctx).V(2).Info("Waiting for the successors of a shard that is not in the plan any more", "shard", r.shard.ID)
 		}
 	}
+	m.retiring.Store(retiring)
 	m.runners.mu.Lock()
 	defer m.runners.mu.Unlock()
 	for _, s := range plan.shards {

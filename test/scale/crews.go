@@ -18,16 +18,22 @@ import (
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
+// crewNiceness is the priority of crews. In a cluster members have machines of their own, and do not
+// take the API server's CPU: with equal priorities, a dozen busy crews leave it a twelfth of the
+// machine, and heartbeats fail.
+const crewNiceness = "10"
+
 // crews are the processes of the fleet, as the driver sees them.
 type crews struct {
 	plane   *controlplane.ControlPlane
 	options options
 	ledger  *ledger
-	exe     string
-	common  crewOptions
-	socket  net.Listener
-	readers sync.WaitGroup
-	all     []*process
+	// nice is the path of nice, exe that of this program.
+	nice, exe string
+	common    crewOptions
+	socket    net.Listener
+	readers   sync.WaitGroup
+	all       []*process
 
 	mu    sync.Mutex
 	reads []message // of kinds listed, watched and lost
@@ -204,7 +210,7 @@ func (c *crews) start(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	p.Process, err = c.plane.StartProcess(p.name, c.exe, nil, controlplane.WithEnv(crewVariable+"="+string(text)), controlplane.WithGrace(2*time.Minute))
+	p.Process, err = c.plane.StartProcess(p.name, c.nice, []string{"-n", crewNiceness, c.exe}, controlplane.WithEnv(crewVariable+"="+string(text)), controlplane.WithGrace(2*time.Minute))
 	if err != nil {
 		return err
 	}

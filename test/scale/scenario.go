@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -107,6 +108,10 @@ func (s *scenario) prepare(members int) error {
 	if err != nil {
 		return err
 	}
+	nice, err := exec.LookPath("nice")
+	if err != nil {
+		return err
+	}
 	kubeconfig, err := s.plane.Kubeconfig(managerUser)
 	if err != nil {
 		return err
@@ -121,7 +126,7 @@ func (s *scenario) prepare(members int) error {
 	}
 	socket := filepath.Join(s.plane.Dir(), "s")
 	s.crews = &crews{
-		plane: s.plane, options: s.options, ledger: s.ledger, exe: exe, all: layOut(members, s.perCrew),
+		plane: s.plane, options: s.options, ledger: s.ledger, nice: nice, exe: exe, all: layOut(members, s.perCrew),
 		common: crewOptions{Socket: socket, Kubeconfig: kubeconfig, Plan: plan, Scrape: s.scrape, Slower: s.slower},
 	}
 	return s.crews.listen(socket)

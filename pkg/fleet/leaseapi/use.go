@@ -2,7 +2,6 @@ package leaseapi
 
 import (
 	"fmt"
-	"maps"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
@@ -84,13 +83,17 @@ func UseOn(lease election.Observation) (u Use, published bool) {
 // MayMoveShards reports whether a change of a Lease may move a shard. A renewal does not, nor does
 // what a member publishes about its use, which changes every time.
 func MayMoveShards(before, after election.Observation) bool {
-	if !election.IsMore(before, after) {
-		return false
+	return before.Exists != after.Exists || before.Holder != after.Holder || before.Transitions != after.Transitions ||
+		differ(before.Annotations, after.Annotations) || differ(after.Annotations, before.Annotations)
+}
+
+// differ reports whether one lacks what other says, apart from a member's use. It copies nothing: a
+// hundred members look at every change.
+func differ(one, other map[string]string) bool {
+	for name, value := range other {
+		if has, says := one[name]; (!says || has != value) && name != UseAnnotation && name != HealthAnnotation {
+			return true
+		}
 	}
-	before.Annotations, after.Annotations = maps.Clone(before.Annotations), maps.Clone(after.Annotations)
-	for _, name := range []string{UseAnnotation, HealthAnnotation} {
-		delete(before.Annotations, name)
-		delete(after.Annotations, name)
-	}
-	return election.IsMore(before, after)
+	return false
 }
