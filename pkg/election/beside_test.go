@@ -50,3 +50,22 @@ func TestBeside(t *testing.T) {
 		}
 	})
 }
+
+// A time far ahead that Beside returns does not put off the turns of a claim.
+func TestBesideAClaim(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		n := h.node("a", func(n *node, cfg *ClaimantConfig) {
+			cfg.Beside = func(context.Context) (time.Time, bool) { return time.Now().Add(time.Hour), true }
+		})
+		h.Sleep(time.Minute)
+		if n.claimant.Claim() == nil {
+			t.Fatal("a does not hold the Lease")
+		}
+		for range 10 {
+			h.Sleep(DefaultTiming().RetryPeriod / 2)
+			if at, held := n.claimant.Turned(); !held || time.Since(at) > DefaultTiming().RetryPeriod/2 {
+				t.Errorf("the last turn was %v ago, must be at most half a retry period", time.Since(at))
+			}
+		}
+	})
+}

@@ -57,10 +57,10 @@ type ClaimantConfig struct {
 	// for a planned stop, during which the claim holds until Work returns; with an *EndedError when
 	// the claim has ended.
 	Work func(ctx context.Context, claim *Claim)
-	// Beside is called in every turn of Run's loop, after the claimant's own step, with Run's
-	// context: what it decides and the claim take turns. It must not block. Nudge brings the next
-	// turn, and so does the time that it returns, unless zero. Run returns only in a turn in which
-	// it has settled. Default: it has.
+	// Beside is called by Run's loop, with Run's context, each time before it waits: so what Beside
+	// decides and the claim take turns. It must not block. Nudge brings the next turn, and so does
+	// the time that it returns, unless zero. Run returns only once Beside has settled. Default: it
+	// has.
 	Beside func(ctx context.Context) (next time.Time, settled bool)
 	// OnEvent is called for every event, in order, from the claimant's goroutine. It must not
 	// block. Default: none.

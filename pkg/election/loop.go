@@ -74,7 +74,7 @@ func (c *Claimant) Run(ctx context.Context) {
 		if wake.IsZero() || !next.IsZero() && next.Before(wake) {
 			wake = next
 		}
-		r.wait(changed, stop, revoked, wake, in.Now)
+		r.wait(changed, stop, revoked, wake)
 	}
 }
 
@@ -203,10 +203,10 @@ func (r *run) endClaim(in Input, reason Reason) {
 // wait blocks until there may be something to do: a change of the Lease, a call of Nudge,
 // SetDesired, SetAsk or Touch, an answer, the work's return, the end of Run's context, a revocation, or wake.
 // Whichever it was, the next step reads everything again.
-func (r *run) wait(changed, stop, revoked <-chan struct{}, wake, now time.Time) {
+func (r *run) wait(changed, stop, revoked <-chan struct{}, wake time.Time) {
 	var timer <-chan time.Time
 	if !wake.IsZero() {
-		t := r.cfg.Clock.NewTimer(wake.Sub(now))
+		t := r.cfg.Clock.NewTimer(wake.Sub(r.cfg.Clock.Now()))
 		defer t.Stop()
 		timer = t.C()
 	}

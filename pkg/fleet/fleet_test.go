@@ -77,6 +77,7 @@ type testFleet struct {
 
 	mu      sync.Mutex
 	workers map[shard.ID]worker
+	all     []*process
 	exits   []string
 	events  []Event
 	// version counts all writes. written has the last write of each process to each extent.
@@ -166,6 +167,7 @@ func (s *testFleet) create(name string, change func(*Config)) *process {
 		s.t.Fatal(err)
 	}
 	proc.Member = member
+	s.all = append(s.all, proc)
 	return proc
 }
 

@@ -29,7 +29,7 @@ type Member struct {
 	refused     atomic.Pointer[refusal]
 	lastPlan    atomic.Pointer[lastPlan]
 	covers      covers
-	// retiring is set while there are runners of shards that are not in the plan.
+	// retiring is set while there are runners of shards that have left the plan.
 	retiring atomic.Bool
 	// expected are the ranges that Config.Expect was told last; only the loop that assigns uses it.
 	expected []shard.Range

@@ -57,7 +57,11 @@ func newInForce(plan shard.Plan) *inForce {
 
 // shardOf returns the shard of the plan whose Lease has this name, and whether there is one.
 func (f *inForce) shardOf(fleet, lease string) (shard.ID, bool) {
-	id, found := f.leases[strings.TrimPrefix(lease, fleet+"-")]
+	name, ours := strings.CutPrefix(lease, fleet+"-")
+	if !ours { // a leader lock, say
+		return shard.ID{}, false
+	}
+	id, found := f.leases[name]
 	return id, found
 }
 

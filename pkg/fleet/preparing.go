@@ -196,7 +196,7 @@ func (l *preparing) queue() bool {
 }
 
 // request carries out an action that takes its time, beside the loop, and has its answer taken in
-// the next turn. At most one is under way.
+// the next turn. Only the answer to the last one counts.
 func (l *preparing) request(action func() shardrun.Answer) {
 	answers := make(chan shardrun.Answer, 1)
 	l.answers = answers
@@ -206,7 +206,7 @@ func (l *preparing) request(action func() shardrun.Answer) {
 	})
 }
 
-// do carries out any other action.
+// do carries out any other action. To Yield, turn gives the slot back.
 func (l *preparing) do(ctx context.Context, out shardrun.Output) {
 	switch out.Action {
 	case shardrun.Cancel:

@@ -74,19 +74,26 @@ func (m *Member) follow(ctx, claimCtx context.Context, observations []election.O
 	ready := sync.OnceValue(func() func(shard.Extent) bool { return m.successorsReady(observations, plan, now) })
 	retiring := false
 	for _, r := range m.runners.list() {
-		switch {
-		case r.now.Load().plan == plan:
-		case plan.has(r.shard.ID, r.extent):
+		if r.now.Load().plan == plan {
+			continue
+		}
+		if plan.has(r.shard.ID, r.extent) {
 			r.update(func(now *standing) { now.plan = plan })
-		case !r.state().Work.IsRunning() || ready()(r.extent):
+			continue
+		}
+		if !retiring {
 			retiring = true
+			m.retiring.Store(true) // before ready looks at successors, so that no change is put off
+		}
+		if !r.state().Work.IsRunning() || ready()(r.extent) {
 			r.cancel()
-		default:
-			retiring = true
+		} else {
 			klog.FromContext(ctx).V(2).Info("Waiting for the successors of a shard that is not in the plan any more", "shard", r.shard.ID)
 		}
 	}
-	m.retiring.Store(retiring)
+	if !retiring {
+		m.retiring.Store(false)
+	}
 	m.runners.mu.Lock()
 	defer m.runners.mu.Unlock()
 	for _, s := range plan.shards {

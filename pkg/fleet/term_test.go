@@ -513,7 +513,7 @@ func TestShardStates(t *testing.T) {
 }
 
 // requireConcluded checks that every claim on a shard was reported once as running, refused or
-// abandoned.
+// abandoned, and that every slot was given back.
 func (s *testFleet) requireConcluded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -527,6 +527,11 @@ func (s *testFleet) requireConcluded() {
 	for _, e := range s.events {
 		if e.Type == election.EventAcquired && e.ID != (shard.ID{}) && concluded[key(e)] != 1 {
 			s.t.Errorf("the acquisition of %s has %d ends, want one", key(e), concluded[key(e)])
+		}
+	}
+	for _, proc := range s.all {
+		if free, queued := proc.slots.free, len(proc.slots.queue); free != proc.config.Handoffs || queued != 0 {
+			s.t.Errorf("%s has ended with %d free slots and %d in the queue, want %d and none", proc.incarnation, free, queued, proc.config.Handoffs)
 		}
 	}
 }

@@ -46,7 +46,10 @@ func TestMemberSaysWhatItUses(t *testing.T) {
 func TestUseMovesNoShard(t *testing.T) {
 	said := func(use, state string) election.Observation {
 		o := election.Observation{Exists: true}
-		o.Annotations = map[string]string{leaseapi.UseAnnotation: use, leaseapi.HealthAnnotation: use, leaserecord.StateAnnotation: state}
+		o.Annotations = map[string]string{leaserecord.StateAnnotation: state}
+		for _, name := range []string{leaseapi.UseAnnotation, leaseapi.HealthAnnotation, leaseapi.MemoryAnnotation, leaseapi.CensusAnnotation} {
+			o.Annotations[name] = use
+		}
 		return o
 	}
 	for _, tc := range []struct {
@@ -56,6 +59,8 @@ func TestUseMovesNoShard(t *testing.T) {
 		{said("1/2", "active"), said("1/2", "active"), false},
 		{said("1/2", "active"), said("3/4", "active"), false},
 		{said("1/2", "active"), said("3/4", "leaving"), true},
+		{said("1/2", "active"), election.Observation{Exists: true}, true},
+		{election.Observation{Exists: true}, said("1/2", "active"), true},
 		{election.Observation{}, said("1/2", "active"), true},
 	} {
 		if got := leaseapi.MayMoveShards(tc.before, tc.after); got != tc.want {

@@ -81,17 +81,22 @@ func UseOn(lease election.Observation) (u Use, published bool) {
 }
 
 // MayMoveShards reports whether a change of a Lease may move a shard. A renewal does not, nor does
-// what a member publishes about its use, which changes every time.
+// what a member publishes of its use, memory and weights, which changes all the time. The planner
+// moves shards by weights, but not at once.
 func MayMoveShards(before, after election.Observation) bool {
 	return before.Exists != after.Exists || before.Holder != after.Holder || before.Transitions != after.Transitions ||
 		differ(before.Annotations, after.Annotations) || differ(after.Annotations, before.Annotations)
 }
 
-// differ reports whether one lacks what other says, apart from a member's use. It copies nothing: a
-// hundred members look at every change.
+// differ reports whether one lacks what other says, apart from what is published only for the
+// planner and for people. It copies nothing: a hundred members look at every change.
 func differ(one, other map[string]string) bool {
 	for name, value := range other {
-		if has, says := one[name]; (!says || has != value) && name != UseAnnotation && name != HealthAnnotation {
+		switch name {
+		case UseAnnotation, HealthAnnotation, MemoryAnnotation, CensusAnnotation:
+			continue
+		}
+		if has, says := one[name]; !says || has != value {
 			return true
 		}
 	}

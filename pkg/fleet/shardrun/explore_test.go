@@ -182,15 +182,13 @@ func (e *explorer) expand(w model) {
 	if w.discarding {
 		try("has discarded", func(n *model) { n.discarding, n.discarded, n.ahead = false, true, none })
 	}
-	if !w.ended && !w.discarding {
-		for _, now := range []time.Time{early, over} {
-			for _, answer := range w.answers() {
-				// No guarantee rests on Claimed.
-				for _, claimed := range []bool{false, true} {
-					next := w
-					what := e.stepPrepare(&next, now, answer, claimed)
-					e.add(w, next, what)
-				}
+	for _, now := range []time.Time{early, over} {
+		for _, answer := range w.answers() {
+			// The lane may be given either at any time.
+			for _, claimed := range []bool{false, true} {
+				next := w
+				what := e.stepPrepare(&next, now, answer, claimed)
+				e.add(w, next, what)
 			}
 		}
 	}
@@ -551,6 +549,12 @@ func TestExploreConvicts(t *testing.T) {
 		{"the answer to a discard is lost", "never ends", prepare(func(in Input) Input {
 			if in.Answer.To == Discard {
 				in.Answer = Answer{}
+			}
+			return in
+		})},
+		{"not waited for the end of a discard", "ends and leaves something behind", prepare(func(in Input) Input {
+			if in.State.Preparation.Stage == Discarding {
+				in.Answer = Answer{To: Discard, Pause: time.Second}
 			}
 			return in
 		})},

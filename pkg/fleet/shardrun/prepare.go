@@ -3,8 +3,8 @@ package shardrun
 import "time"
 
 // PrepareStep decides the next action of the lane that prepares ahead of a claim. Except for Wait
-// and End, carry the action out and step again with its answer. Fill runs beside the lane, and is
-// answered when it is done.
+// and End, carry the action out and step again with its answer. Fill and
+// Discard run beside the lane, and are answered when they are done.
 //
 // The first row that applies decides. "prepares" means Wanted or Standby, "keeps" means Owned or
 // Standby. "filled" and "unfilled" are answers to Fill of this Number. Others change nothing.
