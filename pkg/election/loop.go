@@ -201,8 +201,8 @@ func (r *run) endClaim(in Input, reason Reason) {
 }
 
 // wait blocks until there may be something to do: a change of the Lease, a call of Nudge,
-// SetDesired, SetAsk or Touch, an answer, the work's return, the end of Run's context, a revocation, or wake.
-// Whichever it was, the next step reads everything again.
+// SetDesired, SetAsk or Touch, an answer, the work's return, the end of Run's context, a
+// revocation, or wake. Whichever it was, the next step reads everything again.
 func (r *run) wait(changed, stop, revoked <-chan struct{}, wake time.Time) {
 	var timer <-chan time.Time
 	if !wake.IsZero() {

@@ -262,8 +262,8 @@ func (o *Observer) SubscribeChanges(match func(before, after Observation) bool) 
 	}
 }
 
-// subscribeLease is Subscribe for one Lease. It also wakes when the list of ended incarnations on
-// any member's Lease changes.
+// subscribeLease is Subscribe for one Lease. It also wakes when the list of ended incarnations
+// changes on the Lease of its holder's member.
 func (o *Observer) subscribeLease(name string) (changed <-chan struct{}, stop func()) {
 	s := &subscriber{wake: make(chan struct{}, 1)}
 	o.mu.Lock()
@@ -310,14 +310,20 @@ func (o *Observer) change(name string, next func(Observation, time.Time) (Observ
 	for s := range o.ofLease[name] {
 		s.notify()
 	}
-	if leaserecord.IsMemberLease(o.cfg.Fleet, name) && before.Annotations[leaserecord.EndedAnnotation] != after.Annotations[leaserecord.EndedAnnotation] {
-		o.notifyClaims()
+	member, ofMember := strings.CutPrefix(name, leaserecord.MemberLease(o.cfg.Fleet, ""))
+	if ofMember && before.Annotations[leaserecord.EndedAnnotation] != after.Annotations[leaserecord.EndedAnnotation] {
+		// Of a thousand claims, few wait for this member.
+		o.notifyClaims(func(lease *Observation) bool { return lease != nil && leaserecord.MemberOf(lease.Holder) == member })
 	}
 }
 
-// notifyClaims wakes all subscribers to single Leases.
-func (o *Observer) notifyClaims() {
-	for _, subscribers := range o.ofLease {
+// notifyClaims wakes the subscribers to those single Leases that match accepts; nil is one of which
+// nothing is known.
+func (o *Observer) notifyClaims(match func(*Observation) bool) {
+	for name, subscribers := range o.ofLease {
+		if !match(o.known[name]) {
+			continue
+		}
 		for s := range subscribers {
 			s.notify()
 		}
@@ -352,7 +358,7 @@ func (o *Observer) replace(leases []*coordinationv1.Lease, version string) {
 		for s := range o.subscribers {
 			s.notify()
 		}
-		o.notifyClaims()
+		o.notifyClaims(func(*Observation) bool { return true })
 	}
 }
 

@@ -58,14 +58,14 @@ func (m *Member) assignUntilDone(ctx, claimCtx context.Context, done func() bool
 // mostPause is the longest pause between slow assignments.
 const mostPause = 500 * time.Millisecond
 
-// concerns reports whether a Lease may decide what this member does next. A Lease that is not that of
-// a planned shard may, as does one that does not exist. Of planned shards' Leases, those do that this
-// member holds, has asked for, or should own; and all while shards are retiring, whose successors may
-// be anybody's. Otherwise shards move between others, and it is enough to look later: with a hundred
-// members almost all moves are others'. The observer calls it, so it must not ask the observer.
+// concerns reports whether a Lease may decide what this member does next. Of planned shards' Leases,
+// those may that this member holds, has asked for, or should own; and all while shards are retiring,
+// whose successors may be anybody's. Otherwise shards move between others, and it is enough to look
+// later: with a hundred members almost all moves are others'. All other Leases may. The observer
+// calls it, so it must not ask the observer.
 func (m *Member) concerns(lease election.Observation) bool {
 	plan := m.inForce.Load()
-	if plan == nil || m.retiring.Load() || !lease.Exists {
+	if plan == nil || m.retiring.Load() {
 		return true
 	}
 	id, planned := plan.shardOf(m.config.Fleet, lease.Name)
@@ -75,7 +75,8 @@ func (m *Member) concerns(lease election.Observation) bool {
 
 // idle returns true when there may be something to assign, at due at the latest, and false when ctx
 // has ended or the membership is lost. If shards have moved elsewhere, it returns at later at the
-// latest. Meanwhile it keeps feeding the watchdog, because heartbeats are sent only while the loop turns.
+// latest. Meanwhile it keeps feeding the watchdog, because heartbeats are sent only while the loop
+// turns.
 func (m *Member) idle(ctx context.Context, changed, secured, elsewhere <-chan struct{}, later, due time.Time) bool {
 	for {
 		now := m.config.Clock.Now()

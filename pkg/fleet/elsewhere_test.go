@@ -110,6 +110,11 @@ func TestConcerns(t *testing.T) {
 			}
 			return o
 		}
+		gone := func(name string) election.Observation {
+			o := lease(name, "", "")
+			o.Exists = false
+			return o
+		}
 		for _, c := range []struct {
 			what  string
 			lease election.Observation
@@ -124,7 +129,8 @@ func TestConcerns(t *testing.T) {
 			{"another's", lease(others, holder, ""), false},
 			{"another's that a third asks for", lease(others, holder, "c_1"), false},
 			{"another's, released", lease(others, "", ""), false},
-			{"one that does not exist", election.Observation{}, true},
+			{"its own, deleted", gone(own), true},
+			{"another's, deleted", gone(others), false},
 			{"a shard that is not in the plan", lease("flotilla-namespaces-99", holder, ""), true},
 			{"the plan's", lease(leaseapi.PlanLease("flotilla"), holder, ""), true},
 			{"a member's", lease(leaserecord.MemberLease("flotilla", "b"), holder, ""), true},

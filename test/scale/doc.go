@@ -7,7 +7,8 @@
 // The members are the product's own ([fleet.Member], one heartbeat each), each with its own client,
 // connection, User-Agent, watch of Leases and metrics. A shard's work is a stub that reports its
 // beginning and end: there are no controllers, and no packages of upstream's. Members share
-// processes, ten to each, called crews; one member has a crew for itself.
+// processes, ten to each, called crews; one member has a crew for itself. Crews run at a lower
+// priority than the API server (nice): in a cluster it has machines of its own.
 //
 // The scenario, for each size: all members join and every shard gets an owner; the fleet is idle;
 // one member is killed; a tenth of the members is killed at once; a rolling restart, crew by crew;
