@@ -45,9 +45,10 @@ func (m *Member) assignUntilDone(ctx, claimCtx context.Context, done func() bool
 			return
 		}
 		// While a thousand shards move there is always something to do. Leave most of the CPU to
-		// the goroutines that move them.
+		// the goroutines that move them. When a hundred members come at once, look at some together.
 		if took := m.config.Clock.Now().Sub(began); took > 0 {
-			m.pause(ctx, min(2*took, mostPause, m.config.Timing.RetryPeriod/4))
+			together := time.Duration(len(m.Assignment().Members())) * time.Millisecond
+			m.pause(ctx, min(max(2*took, together), mostPause, m.config.Timing.RetryPeriod/4))
 		}
 		if !m.idle(ctx, changed, secured, elsewhere, began.Add(m.config.Timing.RetryPeriod/2), due) {
 			return
@@ -123,7 +124,11 @@ func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 	plan := force.plan
 	holders, named := m.holders(force, observations, now)
 	known := leaseapi.KnownMembers(m.config.Fleet, observations)
-	a, err := assignment.Of(plan, force.digest, roster, known, holders, m.Assignment())
+	a := m.Assignment()
+	var err error
+	if !m.isJoining(roster) {
+		a, err = assignment.Of(plan, force.digest, roster, known, holders, a)
+	}
 	if err != nil {
 		// The plan was valid when it was adopted, so this is a bug. Keep what is held.
 		klog.FromContext(ctx).Error(err, "Could not place shards, keeping the last placement")
@@ -175,6 +180,14 @@ func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 		return next.Sub(now)
 	}
 	return m.config.Timing.RetryPeriod
+}
+
+// isJoining reports whether this member gets no shard yet, because it joins a fleet with active
+// members. It computes no assignment until then: while a hundred members come, each would place all
+// shards anew for each.
+func (m *Member) isJoining(roster membership.Roster) bool {
+	self, live := roster.Get(m.config.Member)
+	return live && self.State == membership.Joining && !slices.Contains(roster.Active(), m.config.Member)
 }
 
 // shun gives the shard up until the plan's Lease has another plan: the present one does not have

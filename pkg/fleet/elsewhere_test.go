@@ -182,3 +182,32 @@ func TestRetiringShardsDrainAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestJoiningMembersAssignNothing checks that a member computes no assignment while it joins, unless
+// nobody else is active.
+func TestJoiningMembersAssignNothing(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
+		a := s.launch("a", nil)
+		pass(2 * time.Second)
+		if got := a.Assignment().Members(); !slices.Equal(got, []string{"a"}) {
+			t.Errorf("a is alone and assigns to %v", got)
+		}
+		b := s.launch("b", nil)
+		pass(delay - time.Second)
+		if got := b.Assignment().Members(); got != nil {
+			t.Errorf("b is joining and assigns to %v", got)
+		}
+		pass(2 * time.Second)
+		if got := b.Assignment().Members(); !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("b is active and assigns to %v", got)
+		}
+		a.die() // while c joins
+		b.die()
+		c := s.launch("c", nil)
+		pass(time.Minute)
+		if got := c.Assignment().Members(); !slices.Equal(got, []string{"c"}) {
+			t.Errorf("c is the only one left and assigns to %v", got)
+		}
+		s.requireWorked()
+	})
+}
