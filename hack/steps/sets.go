@@ -169,8 +169,8 @@ var (
 		commands: []command{fresh("-timeout=20m", "-v", "-run=TestCanary$", "./test/e2e", "-canary")},
 	}
 	boundsStep = step{
-		name: "bounds", what: "the time of handoffs, a takeover, and moves from stock to the fleet and back", long: "5 minutes", tools: plane, member: true,
-		commands: []command{fresh("-timeout=20m", "-parallel=1", "-run=TestFleet$|TestStockToFleetAndBack$", "./test/e2e", "-strict", "-migrations=4")},
+		name: "bounds", what: "the time of handoffs, a takeover, and moves from stock to the fleet and back; memory given back", long: "5 minutes", tools: plane, member: true,
+		commands: []command{fresh("-timeout=20m", "-parallel=1", "-run=TestFleet$|TestStockToFleetAndBack$|TestHeapIsGivenBack$", "./test/e2e", "-strict", "-migrations=4", "-heap-pods=3000")},
 	}
 	pageStep = step{
 		name: "page", what: "the status page in a real browser (ARGS=\"-shots ../../docs/img\" takes the handbook's pictures)", long: "a minute", tools: plane, member: true, light: true,

@@ -43,6 +43,12 @@ type scenario struct {
 
 // runFleet runs the scenario with this many members.
 func runFleet(ctx context.Context, o options, members int) (r result, err error) {
+	if o.slower == 0 {
+		o.slower = 1
+		if members > 30 {
+			o.slower = 3
+		}
+	}
 	r = result{Members: members, LoadBefore: load(), LeaseDuration: timing(o.slower).LeaseDuration.Seconds()}
 	s := &scenario{options: o, result: &r, generation: 1, began: time.Now()}
 	if s.first, s.second, err = plansFor(members); err != nil {
