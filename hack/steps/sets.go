@@ -259,7 +259,7 @@ func more() []step {
 		},
 		{
 			name: "hundred", what: "fleets of 3, 10, 30 and 100 members with stub work on a real API server: kills, restarts, a new plan, and their cost (docs/scale.md; ARGS=\"-members 10\" for one)",
-			long: "a quarter of an hour; wants an idle machine", tools: []string{"etcd", "kube-apiserver"}, commands: []command{goRun("./test/scale")},
+			long: "half an hour; wants an idle machine", tools: []string{"etcd", "kube-apiserver"}, commands: []command{goRun("./test/scale")},
 		},
 		{
 			name: "healthy", what: "no alert during a rolling restart and a plan change, with the alerts' own durations", long: "12 minutes", tools: prometheusTools, member: true,
