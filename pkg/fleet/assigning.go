@@ -184,7 +184,7 @@ func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 
 // isJoining reports whether this member gets no shard yet, because it joins a fleet with active
 // members. It computes no assignment until then: while a hundred members come, each would place all
-// shards anew for each.
+// shards again for each.
 func (m *Member) isJoining(roster membership.Roster) bool {
 	self, live := roster.Get(m.config.Member)
 	return live && self.State == membership.Joining && !slices.Contains(roster.Active(), m.config.Member)

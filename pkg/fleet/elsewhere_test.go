@@ -34,7 +34,7 @@ func TestMovesElsewhere(t *testing.T) {
 				others = sh.ID
 			}
 		}
-		// touch changes an annotation that may move shards, whoever holds the shard.
+		// touch changes an annotation of a shard's Lease that may move shards.
 		changes := 100
 		touch := func(id shard.ID) {
 			changes++

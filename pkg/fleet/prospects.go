@@ -39,7 +39,7 @@ func (p *prospects) look(force *inForce, roster membership.Roster, known []membe
 	if now.Sub(p.since) < settling {
 		return
 	}
-	// The assignment of the moment has shown that the plan can be placed.
+	// That a plan cannot be placed is reported with the assignment of the moment.
 	if a, err := assignment.Of(force.plan, force.digest, roster, known, holders, p.assignment); err == nil {
 		p.assignment = a
 	}

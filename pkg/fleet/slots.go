@@ -7,8 +7,8 @@ import (
 )
 
 // slots limit how many shards of a member prepare at a time, so that a member that will own many
-// does not hold many caches twice, nor list everything at once. Whoever comes first is served
-// first. The methods are safe for concurrent use.
+// does not hold many caches twice, nor list everything at once. First come, first served. The
+// methods are safe for concurrent use.
 type slots struct {
 	mu    sync.Mutex
 	free  int
