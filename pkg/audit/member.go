@@ -3,7 +3,6 @@ package audit
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
@@ -254,7 +253,7 @@ func (l *memberLog) stillSince(i int, incarnation string) *state {
 // readMember keeps a write of a member's Lease. It skips one that cannot be read, which leaves a
 // hole.
 func (c *checker) readMember(e event) {
-	name, ok := strings.CutPrefix(e.ObjectRef.Name, leaserecord.MemberLease(c.fleet, ""))
+	name, ok := leaserecord.MemberOfLease(c.fleet, e.ObjectRef.Name)
 	if !ok || e.ObjectRef.Namespace != c.namespace || e.refused() {
 		return
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -82,7 +81,7 @@ func Successions(fleetName string, sightings []Sighting) []Succession {
 		version, err := strconv.ParseUint(s.Lease.ResourceVersion, 10, 64)
 		seen := stateOf(s.Lease, version)
 		seen.received, seen.answered = s.At, s.At
-		if name, ok := strings.CutPrefix(s.Lease.Name, leaserecord.MemberLease(fleetName, "")); ok && err == nil {
+		if name, ok := leaserecord.MemberOfLease(fleetName, s.Lease.Name); ok && err == nil {
 			l := heartbeats.log(name)
 			l.states = append(l.states, seen)
 		}

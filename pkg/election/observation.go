@@ -1,7 +1,6 @@
 package election
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -184,11 +183,22 @@ func (o Observation) Gone(version string, now time.Time) (Observation, bool) {
 	return gone, true
 }
 
-// IsMore reports whether two observations of a Lease differ by more than a renewal. A hundred
-// members make fifty renewals a second, which concern only those who watch for expiry.
-func IsMore(before, after Observation) bool {
+// IsMore reports whether two observations of a Lease differ by more than a renewal and the ignored
+// annotations. A hundred members make fifty renewals a second, which concern only those who watch
+// for expiry.
+func IsMore(before, after Observation, ignored ...string) bool {
 	return before.Exists != after.Exists || before.Holder != after.Holder || before.Transitions != after.Transitions ||
-		!maps.Equal(before.Annotations, after.Annotations)
+		misses(before.Annotations, after.Annotations, ignored) || misses(after.Annotations, before.Annotations, ignored)
+}
+
+// misses reports whether one has not all values of other, apart from ignored keys.
+func misses(one, other map[string]string, ignored []string) bool {
+	for key, value := range other {
+		if has, exists := one[key]; (!exists || has != value) && !slices.Contains(ignored, key) {
+			return true
+		}
+	}
+	return false
 }
 
 // Writes returns the writes that the last holder left on a released Lease, and reports whether they

@@ -310,8 +310,8 @@ func (o *Observer) change(name string, next func(Observation, time.Time) (Observ
 	for s := range o.ofLease[name] {
 		s.notify()
 	}
-	member, ofMember := strings.CutPrefix(name, leaserecord.MemberLease(o.cfg.Fleet, ""))
-	if ofMember && before.Annotations[leaserecord.EndedAnnotation] != after.Annotations[leaserecord.EndedAnnotation] {
+	member, is := leaserecord.MemberOfLease(o.cfg.Fleet, name)
+	if is && before.Annotations[leaserecord.EndedAnnotation] != after.Annotations[leaserecord.EndedAnnotation] {
 		// Of a thousand claims, few wait for this member.
 		o.notifyClaims(func(lease *Observation) bool { return lease != nil && leaserecord.MemberOf(lease.Holder) == member })
 	}

@@ -102,7 +102,10 @@ func (r *shardRunner) step(
 }
 
 func (m *Member) newShardRunner(s shard.Shard, plan *inForce) (*shardRunner, error) {
-	r := &shardRunner{member: m, shard: s, lease: leaseapi.ShardLease(m.config.Fleet, s.ID), extent: plan.extents[s.ID], born: m.config.Clock.Now()}
+	r := &shardRunner{
+		member: m, shard: s, lease: leaseapi.ShardLease(m.config.Fleet, s.ID), extent: plan.extents[s.ID],
+		born: m.config.Clock.Now(),
+	}
 	r.preparing = &preparing{shardRunner: r, backoff: m.retry()}
 	r.now.Store(&standing{plan: plan})
 	r.lacks = m.config.Catalogue.Lacks(r.extent.Controllers, scopeOf(s))

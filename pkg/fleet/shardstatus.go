@@ -47,7 +47,7 @@ func (m *Member) Shards() []ShardStatus {
 		if halts {
 			s.Owner = ""
 		}
-		s.Holder = m.observer.Get(leaseapi.ShardLease(m.config.Fleet, s.ID)).Holder
+		s.Holder = m.observer.Get(r.lease).Holder
 		if claim != nil && claim.Valid(now) {
 			s.Owned, s.Term, s.RenewAge, s.Counted = true, claim.Term(), now.Sub(claim.LastRenew()), known.counted
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -70,27 +69,14 @@ func TestBalance(t *testing.T) {
 
 func (f *fleetRun) createNamespaces(t *testing.T, n int) {
 	t.Helper()
-	const lanes = 16
-	var wg sync.WaitGroup
-	errs := make(chan error, lanes)
-	for lane := range lanes {
-		wg.Go(func() {
-			for i := lane; i < n; i += lanes {
-				namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("ns-%d", i)}}
-				_, err := f.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
-				if err == nil {
-					err = f.fillNamespace(t.Context(), namespace.Name, configMaps)
-				}
-				if err != nil {
-					errs <- err
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	close(errs)
-	for err := range errs {
+	err := harness.InParallel(n, func(i int) error {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("ns-%d", i)}}
+		if _, err := f.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		return f.fillNamespace(t.Context(), namespace.Name, configMaps)
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 }

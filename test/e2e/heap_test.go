@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -69,45 +68,29 @@ func TestHeapIsGivenBack(t *testing.T) {
 // createPods creates pods in one namespace for every hundred.
 func (f *fleetRun) createPods(t *testing.T, n int) {
 	t.Helper()
-	const lanes = 16
 	text := strings.Repeat("x", podText)
-	create := func(i int) error {
-		namespace := fmt.Sprintf("heap-%d", i/100)
-		if i%100 == 0 {
-			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
-			if _, err := f.client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
-				return err
-			}
-			account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}} // no pod without it
-			if _, err := f.client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
-				return err
-			}
+	name := func(i int) string { return fmt.Sprintf("heap-%d", i/100) }
+	err := harness.InParallel((n+99)/100, func(i int) error {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name(100 * i)}}
+		if _, err := f.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+			return err
 		}
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}} // no pod without it
+		_, err := f.client.CoreV1().ServiceAccounts(namespace.Name).Create(t.Context(), account, metav1.CreateOptions{})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = harness.InParallel(n, func(i int) error {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("p-%d", i), Annotations: map[string]string{"text": text}},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none"}}},
 		}
-		_, err := f.client.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+		_, err := f.client.CoreV1().Pods(name(i)).Create(t.Context(), pod, metav1.CreateOptions{})
 		return err
-	}
-	var wg sync.WaitGroup
-	errs := make(chan error, lanes)
-	for lane := range lanes {
-		wg.Go(func() {
-			for i := lane * 100; i < n; i++ {
-				if err := create(i); err != nil {
-					errs <- err
-					return
-				}
-				if i%100 == 99 {
-					i += (lanes - 1) * 100
-				}
-			}
-		})
-	}
-	wg.Wait()
-	close(errs)
-	for err := range errs {
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -19,7 +19,16 @@ func MemberOf(incarnation string) string {
 }
 
 // IsMemberLease reports whether name is that of a member's Lease.
-func IsMemberLease(fleet, name string) bool { return strings.HasPrefix(name, MemberLease(fleet, "")) }
+func IsMemberLease(fleet, name string) bool {
+	_, is := MemberOfLease(fleet, name)
+	return is
+}
+
+// MemberOfLease returns the member whose Lease has this name. It returns false if it is not the name
+// of a member's Lease.
+func MemberOfLease(fleet, name string) (string, bool) {
+	return strings.CutPrefix(name, MemberLease(fleet, ""))
+}
 
 // MemberLease returns the name of a member's Lease: "<fleet>-member-<member>".
 func MemberLease(fleet, member string) string {

@@ -56,7 +56,7 @@ type Roster struct {
 func RosterFrom(fleet string, observations []election.Observation, atLeast time.Duration, now time.Time) Roster {
 	var r Roster
 	for _, obs := range observations {
-		name, ok := strings.CutPrefix(obs.Name, leaserecord.MemberLease(fleet, ""))
+		name, ok := leaserecord.MemberOfLease(fleet, obs.Name)
 		if !ok || !obs.Exists || obs.Holder == "" || leaserecord.MemberOf(obs.Holder) != name || obs.Expired(now, atLeast) {
 			continue
 		}

@@ -25,7 +25,7 @@ func VersionOf(m membership.Member) string {
 // MemberOn returns the member whose Lease this is, by the Lease's name, and whether it is a
 // member's.
 func MemberOn(fleet string, o election.Observation) (string, bool) {
-	name, ours := strings.CutPrefix(o.Name, leaserecord.MemberLease(fleet, ""))
+	name, ours := leaserecord.MemberOfLease(fleet, o.Name)
 	return name, ours && name != ""
 }
 

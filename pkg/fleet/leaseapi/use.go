@@ -84,21 +84,5 @@ func UseOn(lease election.Observation) (u Use, published bool) {
 // what a member publishes of its use, memory and weights, which changes all the time. The planner
 // moves shards by weights, but not at once.
 func MayMoveShards(before, after election.Observation) bool {
-	return before.Exists != after.Exists || before.Holder != after.Holder || before.Transitions != after.Transitions ||
-		differ(before.Annotations, after.Annotations) || differ(after.Annotations, before.Annotations)
-}
-
-// differ reports whether one lacks what other says, apart from what is published only for the
-// planner and for people. It copies nothing: a hundred members look at every change.
-func differ(one, other map[string]string) bool {
-	for name, value := range other {
-		switch name {
-		case UseAnnotation, HealthAnnotation, MemoryAnnotation, CensusAnnotation:
-			continue
-		}
-		if has, says := one[name]; !says || has != value {
-			return true
-		}
-	}
-	return false
+	return election.IsMore(before, after, UseAnnotation, HealthAnnotation, MemoryAnnotation, CensusAnnotation)
 }
