@@ -10,10 +10,10 @@
 //
 // Before a run measures anything, all processes must be healthy, owners must hold every shard, the
 // plan must be even, and the processes must have been quiet for four seconds. From then on the plan
-// does not change. It is even by construction: the namespaces' names are evenly spread in the
-// keyspace, and a fleet starts with four equal ranges a member, which its planner would arrive at.
-// With -balance and -names plain the planner has to arrive at them: flotilla plan rebalance runs
-// until there is nothing left to do. The results have each member's namespaces.
+// does not change, except in arrivals. It is even by construction: the namespaces' names are evenly
+// spread in the keyspace, and a fleet starts with four equal ranges a member, which its planner
+// would arrive at. With -balance and -names plain the planner has to arrive at them: flotilla plan
+// rebalance runs until there is nothing left to do. The results have each member's namespaces.
 //
 // Every process reaches the API server through a proxy that counts bytes and has its own address,
 // by which the audit log tells its watches and its writes of Leases. The proxies run in this

@@ -96,6 +96,8 @@ func (o options) sizes(name string) []map[string]int {
 		}
 	case scenario.Burst, scenario.Owners:
 		all = []map[string]int{{scenario.Namespaces: o.namespaces, scenario.Objects: o.objects}}
+	case scenario.Arrivals:
+		all = []map[string]int{{scenario.Namespaces: o.namespaces}}
 	case scenario.ScaleOut, scenario.RollingUpdate:
 		all = []map[string]int{{scenario.Namespaces: o.namespaces, scenario.Deployments: o.deployments, scenario.Replicas: o.replicas}}
 	default:

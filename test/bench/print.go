@@ -111,7 +111,7 @@ func complete(r result.Run) error {
 	want(r.LeaseWrites != nil && (*r.LeaseWrites > 0 || r.Seconds < leaseSeconds), "Lease writes")
 	want(!busy || r.Queue != nil, "times in queues")
 	want(!busy || r.Reconcile != nil, "times of reconciles")
-	want(!busy || r.Scenario == scenario.Burst || r.Scenario == scenario.Owners || r.Latency != nil, "latency")
+	want(!busy || slices.Contains([]string{scenario.Burst, scenario.Owners, scenario.Arrivals}, r.Scenario) || r.Latency != nil, "latency")
 	want(busy || len(r.Kinds) > 0, "kinds")
 	processes := r.System.Replicas
 	if r.Scenario == scenario.Chaos && r.System.Kind == result.Stock {

@@ -126,7 +126,7 @@ func (b *bench) ranges(j job) int {
 func (b *bench) start(ctx context.Context, j job, plane *controlplane.ControlPlane) (*system.Running, error) {
 	running, err := system.Start(ctx, system.Config{
 		Plane: plane, System: j.system, Stock: b.stock, Flotilla: b.flotilla, Shards: b.ranges(j),
-		Standby: j.scenario == scenario.Chaos && j.system.Kind == result.Stock, RebalanceDelay: b.rebalanceDelay,
+		Standby: j.scenario == scenario.Chaos && j.system.Kind == result.Stock, RebalanceDelay: b.rebalanceDelay, Replan: j.scenario == scenario.Arrivals,
 	})
 	if err != nil {
 		return nil, err

@@ -34,12 +34,13 @@ const (
 	Steady        = "steady"
 	Burst         = "burst"
 	Owners        = "owners"
+	Arrivals      = "arrivals"
 	IdleCost      = "idle-cost"
 )
 
 // Names returns the names of all scenarios, in the order in which they are run.
 func Names() []string {
-	return []string{Basic, ScaleOut, RollingUpdate, Chaos, Burst, Owners, Steady, IdleCost}
+	return []string{Basic, ScaleOut, RollingUpdate, Chaos, Burst, Owners, Arrivals, Steady, IdleCost}
 }
 
 // Names of sizes, as in result.Run.Params.
@@ -80,7 +81,7 @@ type Outcome struct {
 	// created, changed or removed one.
 	Objects int
 	Phases  []result.Phase
-	// Began is when each of Phases began; nil for Burst and Owners.
+	// Began is when each of Phases began; nil for Burst, Owners and Arrivals.
 	Began   []time.Time
 	Latency *result.Quantile
 	// LongestGap is the longest time in which a watcher saw no controller act.
@@ -116,6 +117,8 @@ func Named(name string) (Scenario, error) {
 		return Scenario{Prepare: makeNamespaces, Ready: haveBurst, Work: burst}, nil
 	case Owners:
 		return Scenario{Prepare: makeNamespaces, Ready: haveOwners, Work: owners}, nil
+	case Arrivals:
+		return Scenario{Work: arrivals}, nil
 	case Steady, IdleCost:
 		return Scenario{Work: look}, nil
 	default:

@@ -114,7 +114,7 @@ func TestBasicPhasesFit(t *testing.T) {
 // TestUsers checks what each scenario's users create.
 func TestUsers(t *testing.T) {
 	for name, want := range map[string][]int32{
-		Basic: {2, 3, 4, 2}, ScaleOut: {1, 1, 1, 1}, RollingUpdate: {7, 7, 7, 7}, Chaos: nil, Burst: nil, Owners: nil, Steady: nil, IdleCost: nil,
+		Basic: {2, 3, 4, 2}, ScaleOut: {1, 1, 1, 1}, RollingUpdate: {7, 7, 7, 7}, Chaos: nil, Burst: nil, Owners: nil, Arrivals: nil, Steady: nil, IdleCost: nil,
 	} {
 		s, err := Named(name)
 		if err != nil {

@@ -61,8 +61,10 @@ func (r *Running) flags(name string) []string {
 	if !c.fleet() {
 		return flags
 	}
-	// The plan must not change during a measurement: Balance changes it before.
-	flags = append(flags, "--member-name="+name, "--replan-interval=0s", fmt.Sprintf("--rebalance-delay=%v", c.RebalanceDelay))
+	flags = append(flags, "--member-name="+name, fmt.Sprintf("--rebalance-delay=%v", c.RebalanceDelay))
+	if !c.Replan {
+		flags = append(flags, "--replan-interval=0s")
+	}
 	if c.Shards > 0 {
 		flags = append(flags, fmt.Sprintf("--shards=%d", c.Shards))
 	}

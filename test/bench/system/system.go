@@ -30,6 +30,9 @@ type Config struct {
 	Standby bool
 	// RebalanceDelay is the members' delay until they get shards.
 	RebalanceDelay time.Duration
+	// Replan lets a fleet's planner change the plan. Otherwise the plan stays as it is, so that a
+	// measurement is of one plan; Balance changes it before.
+	Replan bool
 }
 
 // Running is a started system.
