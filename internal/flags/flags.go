@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
@@ -145,9 +146,10 @@ func (c *Common) Validate(command Command) []error {
 			c.Name, fleet.MaxFleetName, strings.Join(why, "; "))
 	}
 	lease := leaserecord.MemberLease(c.Name, c.Member)
-	if why := validation.IsDNS1123Subdomain(lease); c.Member == "" || len(why) > 0 {
-		fault("--member-name %q: must make the Lease name %q a DNS subdomain: %s",
-			c.Member, lease, strings.Join(why, "; "))
+	why = validation.IsDNS1123Subdomain(lease)
+	if c.Member == "" || len(c.Member) > heartbeat.MaxMemberName || len(why) > 0 {
+		fault("--member-name %q: must have at most %d characters and make the Lease name %q a DNS subdomain: %s",
+			c.Member, heartbeat.MaxMemberName, lease, strings.Join(why, "; "))
 	}
 	if why := validation.IsDNS1123Subdomain(c.Node); c.Node != "" && len(why) > 0 {
 		fault("--node-name (or %s) %q: must be the name of a node: %s",

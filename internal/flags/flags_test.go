@@ -24,6 +24,7 @@ func TestValidate(t *testing.T) {
 		{"--fleet-name=" + strings.Repeat("a", fleet.MaxFleetName+1), "must be a DNS label of at most "},
 		{"--member-name=", `--member-name ""`},
 		{"--member-name=a_b", `--member-name "a_b"`},
+		{"--member-name=" + strings.Repeat("a", 183), "at most 182 characters"},
 		{"--node-name=a_b", `--node-name (or NODE_NAME) "a_b"`},
 		{"--zone=a/b", `--zone (or ZONE) "a/b"`},
 		{"--shards=0", "--shards 0: must be from 1 to 100"},

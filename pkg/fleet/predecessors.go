@@ -70,14 +70,8 @@ func (w *working) waitForRelease(ctx context.Context) bool {
 	})
 	defer stop()
 	for ctx.Err() == nil {
-		now, plan := m.config.Clock.Now(), m.inForce.Load()
-		var rivals []election.Observation
-		for _, name := range names {
-			o := m.observer.Get(name)
-			if says, _ := m.covers.of(o, m.config.Fleet, plan); says.Overlaps(w.extent) && m.isHeld(o, now) {
-				rivals = append(rivals, o)
-			}
-		}
+		now := m.config.Clock.Now()
+		rivals := w.holding(names, now)
 		if len(rivals) == 0 {
 			return true
 		}
@@ -86,6 +80,33 @@ func (w *working) waitForRelease(ctx context.Context) bool {
 			next = m.config.Timing.RetryPeriod // silent, and about to be listed as ended
 		}
 		m.await(ctx, changed, next)
+	}
+	return false
+}
+
+// holding returns those of the named Leases that have a holder and cover some of the shard.
+func (w *working) holding(names []string, now time.Time) []election.Observation {
+	m := w.member
+	plan := m.inForce.Load()
+	var rivals []election.Observation
+	for _, name := range names {
+		o := m.observer.Get(name)
+		if says, _ := m.covers.of(o, m.config.Fleet, plan); says.Overlaps(w.extent) && m.isHeld(o, now) {
+			rivals = append(rivals, o)
+		}
+	}
+	return rivals
+}
+
+// waitForDesertion returns true when none of the rivals last found has held any of the shard for
+// fillTimeouts, and false when ctx has ended.
+func (w *working) waitForDesertion(ctx context.Context) bool {
+	m := w.member
+	for w.waitForRelease(ctx) {
+		m.pause(ctx, fillTimeouts*m.config.HandoffTimeout)
+		if ctx.Err() == nil && len(w.holding(names(w.found.rivals), m.config.Clock.Now())) == 0 {
+			return true
+		}
 	}
 	return false
 }

@@ -141,12 +141,17 @@ type preparing struct {
 	backoff  wait.Backoff
 }
 
+// longestFill is how many HandoffTimeouts a preparation may take to be filled, 10 minutes by default.
+// After that others get its slot, and it begins again.
+const longestFill = 120
+
 // turn steps until only a change, an answer or next can bring more to do. It has settled when ctx
 // has ended and nothing prepared is left. It does not block.
 func (l *preparing) turn(ctx context.Context) (next time.Time, settled bool) {
 	in := shardrun.Input{
 		Ending: ctx.Err() != nil, Claimed: l.claimant.Claim() != nil,
 		Retry: l.member.config.Timing.RetryPeriod, Patience: l.patience(),
+		Longest: longestFill * l.member.config.HandoffTimeout,
 	}
 	select {
 	case in.Answer = <-l.answers:

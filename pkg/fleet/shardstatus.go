@@ -16,8 +16,8 @@ type ShardStatus struct {
 	Term  int32
 	// Running reports whether the shard's work has been started.
 	Running bool
-	// Waiting reports whether the work is prepared and waits for shards of an older plan generation
-	// to be released.
+	// Waiting reports whether the work is claimed and not begun because shards of an older plan
+	// generation have to be released first, once it is prepared.
 	Waiting bool
 	// State is where the shard stands on this member.
 	State ShardState
@@ -41,7 +41,7 @@ func (m *Member) Shards() []ShardStatus {
 	for _, r := range runners {
 		known, claim := r.now.Load(), r.claimant.Claim()
 		s := ShardStatus{
-			ID: r.shard.ID, Owner: assignment.Owner(r.shard.ID), Running: known.run.Work.IsRunning(), Waiting: known.run.Work.Ready() > 0,
+			ID: r.shard.ID, Owner: assignment.Owner(r.shard.ID), Running: known.run.Work.IsRunning(), Waiting: known.run.Work.Waits() || known.run.Work.Ready() > 0,
 			State: stateOf(known.run, claim != nil, claim != nil && isClosed(claim.Draining())),
 		}
 		if halts {

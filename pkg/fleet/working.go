@@ -225,17 +225,31 @@ func (w *working) begin(took time.Duration, cold error) {
 }
 
 // prepare builds and warms an instance while live Leases of an older plan generation cover some of
-// the shard. It returns false if the work should stop.
+// the shard. It returns false if the work should stop, or if nobody has had the shard for as long
+// as caches may take to fill.
 func (w *working) prepare(ctx context.Context) bool {
-	klog.FromContext(ctx).V(1).Info("Waiting for the shard's predecessors",
-		"leases", names(w.found.rivals))
-	p, err := w.prepareSuccessor(ctx)
-	if err != nil {
+	logger := klog.FromContext(ctx)
+	logger.V(1).Info("Waiting for the shard's predecessors", "leases", names(w.found.rivals))
+	patient, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel()
+	watching.Go(func() {
+		if w.waitForDesertion(patient) {
+			cancel()
+		}
+	})
+	p, err := w.prepareSuccessor(patient)
+	switch {
+	case err == nil:
+		w.hand = p
+		return true
+	case ctx.Err() == nil:
+		logger.Info("The shard's predecessors have gone, and its caches are not full: beginning without them", "shard", w.shard.ID, "err", err)
+	default:
 		w.refuse(w.claim.Term(), err)
-		return false
 	}
-	w.hand = p
-	return true
+	return false
 }
 
 // await waits until the predecessors are gone, and reads again. Meanwhile the Lease says that

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -177,6 +178,9 @@ func (o Options) complete() (Options, error) {
 	}
 	refuse("Options.Namespace", o.Namespace, validation.IsDNS1123Label(o.Namespace))
 	refuse("Options.Member", o.Member, validation.IsDNS1123Subdomain(o.Member))
+	if len(o.Member) > heartbeat.MaxMemberName {
+		refuse("Options.Member", o.Member, []string{validation.MaxLenError(heartbeat.MaxMemberName)})
+	}
 	for _, lock := range o.LeaderLocks {
 		refuse("Options.LeaderLocks", lock, validation.IsDNS1123Subdomain(lock))
 	}

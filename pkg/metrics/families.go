@@ -63,8 +63,8 @@ var (
 	shardDesired = read("shard_desired", gauge,
 		"1 if the ring gives the shard to this member, else 0.", "ring", "shard")
 	shardWaiting = read("shard_waiting", gauge,
-		"1 if this member has prepared the shard and waits for shards of an older plan "+
-			"generation to be released, else 0.", "ring", "shard")
+		"1 if this member holds the shard, and prepares it or waits until shards of an older plan "+
+			"generation are released, else 0.", "ring", "shard")
 	shardState = read("shard_state", gauge,
 		"1 for where the shard stands on this member: preparing, prepared, waiting, starting, "+
 			"running, draining.", "ring", "shard", "state")

@@ -109,7 +109,7 @@ var rules = []rule{
 	},
 	{
 		in:     []string{"pkg/election/leaserecord"},
-		only:   []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/utils"},
+		only:   []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/utils", "pkg/election/heartbeat"},
 		reason: "what a Lease says is read from it, and written on it, without a client or a clock",
 	},
 	{

@@ -54,14 +54,3 @@ type Timing struct {
 	// RetryPeriod is the time between heartbeats, and from a failed request to the next.
 	RetryPeriod time.Duration
 }
-
-// MemberOf returns the member that an incarnation, "<member>_<uuid>", belongs to: the part before
-// the last underscore. It is empty if there is no underscore.
-func MemberOf(incarnation string) string {
-	for i := len(incarnation) - 1; i >= 0; i-- {
-		if incarnation[i] == '_' {
-			return incarnation[:i]
-		}
-	}
-	return ""
-}

@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
 )
 
 // NewIncarnation returns the identity of a new process start of the member: "<member>_<uuid>".
@@ -11,12 +13,9 @@ func NewIncarnation(member string) string {
 	return member + "_" + string(uuid.NewUUID())
 }
 
-// MemberOf returns the member that an incarnation belongs to: the part before the last underscore,
-// which no pod name contains. It is empty if there is no underscore.
-func MemberOf(incarnation string) string {
-	i := strings.LastIndexByte(incarnation, '_')
-	return incarnation[:max(i, 0)]
-}
+// MemberOf returns the member that an incarnation belongs to, see [heartbeat.MemberOf]. It is empty
+// if no member can have that incarnation.
+func MemberOf(incarnation string) string { return heartbeat.MemberOf(incarnation) }
 
 // IsMemberLease reports whether name is that of a member's Lease.
 func IsMemberLease(fleet, name string) bool {

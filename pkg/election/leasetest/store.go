@@ -3,7 +3,7 @@
 // delays take no real time; a [Bubble] has a store, a transcript and processes.
 //
 // It models optimistic concurrency by resourceVersion, versions that increase across all Leases,
-// UIDs, lists and watches from a version, watch-list with its bookmark, the server's own time of
+// UIDs, names, lists and watches from a version, watch-list with its bookmark, the server's own time of
 // the last renewal, the limit on annotations, and requests that the server executes although the
 // client has given up on them. It does not model namespaces, selectors, or watches that expire by
 // age.
@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 )
@@ -278,8 +279,8 @@ func (s *Store) watch(ctx context.Context, client *Client, opts metav1.ListOptio
 func validate(lease *coordinationv1.Lease) error {
 	spec := lease.Spec
 	switch {
-	case lease.Name == "":
-		return apierrors.NewBadRequest("name is empty")
+	case len(validation.IsDNS1123Subdomain(lease.Name)) > 0:
+		return apierrors.NewBadRequest(fmt.Sprintf("name %q is no DNS subdomain", lease.Name))
 	case spec.LeaseDurationSeconds != nil && *spec.LeaseDurationSeconds <= 0:
 		return apierrors.NewBadRequest("leaseDurationSeconds must be greater than 0")
 	case spec.LeaseTransitions != nil && *spec.LeaseTransitions < 0:

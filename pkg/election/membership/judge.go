@@ -17,7 +17,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
-// judge lists dead members that hold shards as ended. It returns when to look again.
+// judge lists dead incarnations that hold shards as ended: of other members, and older ones of its
+// own. An acquisition lists only the incarnation that it replaces, so after the member's Lease was
+// deleted, nothing lists those from before. It returns when to look again.
 func (p *pacemaker) judge(ctx context.Context, in heartbeat.Input) time.Time {
 	if p.state.Phase != heartbeat.Live {
 		return time.Time{}
@@ -26,8 +28,8 @@ func (p *pacemaker) judge(ctx context.Context, in heartbeat.Input) time.Time {
 	holders := map[string]map[string]time.Time{}
 	for incarnation, changed := range p.named {
 		member := leaserecord.MemberOf(incarnation)
-		if member == p.m.member {
-			continue
+		if member == p.m.member && (incarnation == p.m.cfg.Incarnation || !p.own.Exists) {
+			continue // a heartbeat creates the member's own Lease
 		}
 		if holders[member] == nil {
 			holders[member] = map[string]time.Time{}

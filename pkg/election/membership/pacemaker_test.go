@@ -361,6 +361,46 @@ func TestForgedHolderMakesNoMember(t *testing.T) {
 	})
 }
 
+// A holder whose name no member can have makes no Lease of a member, so nobody could list it as
+// ended. A Lease that names it becomes free after its duration.
+func TestForgedHolderThatCannotBeAMember(t *testing.T) {
+	for _, holder := range []string{"parked_by_alice", "Ghost_7", "a/b_7", "_7", strings.Repeat("g", 250) + "_7"} {
+		inBubble(t, func(t *testing.T, h *harness) {
+			h.free(1)
+			a := h.process("a_1", 1)
+			h.Sleep(3 * s)
+			h.Store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = &holder })
+			h.Sleep(5 * s)
+			if a.held() != 0 {
+				t.Errorf("a still holds the shard 5 s after its Lease named %s", holder)
+			}
+			h.Sleep(15 * s)
+			if a.held() != 1 {
+				t.Errorf("%s: a does not hold its shard again:\n%s", holder, strings.Join(h.Lines(), "\n"))
+			}
+		})
+	}
+}
+
+// The only live member lists older incarnations of its own as ended, even if its Lease does not
+// mention them because somebody has deleted it.
+func TestOlderIncarnationsOfTheOnlyMember(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		for n, holder := range []string{"a_0", "a_forged"} {
+			h.Store.Put(leasetest.Lease(shardLease(n+1), holder, 7))
+		}
+		a := h.process("a_1", 1, 2)
+		h.Sleep(14 * s)
+		if a.held() != 0 {
+			t.Error("a holds a shard of an older incarnation that may still be alive")
+		}
+		h.Sleep(20 * s)
+		if a.held() != 2 {
+			t.Errorf("a holds %d of 2 shards:\n%s", a.held(), strings.Join(h.Lines(), "\n"))
+		}
+	})
+}
+
 // A heartbeat is conditional on the version that its step has read. A strike that arrives in
 // between must not be overwritten.
 func TestHeartbeatIsConditionalOnWhatWasRead(t *testing.T) {

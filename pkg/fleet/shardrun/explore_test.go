@@ -221,7 +221,7 @@ func (e *explorer) stepPrepare(w *model, now time.Time, answer Answer, claimed b
 	before := *w
 	in := Input{
 		Now: now, State: w.state, Answer: answer, Ending: w.ending, Claimed: claimed, Slot: w.got,
-		Retry: time.Second, Patience: time.Second,
+		Retry: time.Second, Longest: time.Second, Patience: time.Second,
 	}
 	out := e.prepare(in)
 	w.state, w.got, w.discarded = at(out.State), false, false
@@ -251,7 +251,7 @@ func (e *explorer) stepPrepare(w *model, now time.Time, answer Answer, claimed b
 		}
 		w.present, w.state.Preparation.Number = unanswered, presentNumber
 	case Cancel:
-		require(p.Hold == Rejected, "cancels a wanted preparation")
+		require(p.Hold == Rejected || p.Hold == Free && now == over, "cancels a wanted preparation")
 	case Ask:
 		require(w.ahead == full, "asks before it has prepared")
 	case Unask:
@@ -283,12 +283,7 @@ func (w model) outcomes() []Answer {
 			return []Answer{yes, no}
 		}
 		return []Answer{no}
-	case Prepare:
-		if !w.stopped {
-			return []Answer{yes}
-		}
-		return []Answer{yes, no}
-	case Join, Build, Run:
+	case Prepare, Join, Build, Run:
 		return []Answer{yes, no}
 	case Drop:
 		return []Answer{yes}

@@ -17,11 +17,11 @@ import "time"
 //	Resting     otherwise                                  Wait      Queued
 //	Queued      Slot, and Ending or not prepares           Yield     Resting, Until Retry
 //	Queued      Slot, and Claimed or work not Idle         Yield     Resting, Until Retry
-//	Queued      Slot                                       Fill      Filling, the next Number
+//	Queued      Slot                                       Fill      Filling, the next Number, Until Longest
 //	Queued      Ending, or not prepares                    Wait      Resting
 //	Filling     unfilled, not Judged                       Discard   Discarding
 //	Filling     filled, or unfilled                        Wait      Warm
-//	Filling     Rejected, once                             Cancel    same
+//	Filling     Rejected, or Free and since Until, once    Cancel    same
 //	Warm        Rejected                                   Discard   Discarding
 //	Warm        Judged                                     Wait      same
 //	Warm        Ending, or not keeps                       Discard   Discarding
@@ -121,7 +121,7 @@ func (in Input) queued() Output {
 	case in.Slot && (unwanted || held):
 		return in.prepared(Yield, p.rest(in.Now, in.Retry))
 	case in.Slot:
-		p.Stage, p.Slot = Filling, true
+		p.Stage, p.Slot, p.Until = Filling, true, in.Now.Add(in.Longest)
 		p.Number++
 		return in.prepared(Fill, p)
 	case unwanted:
@@ -133,17 +133,22 @@ func (in Input) queued() Output {
 
 func (in Input) filling() Output {
 	p := in.State.Preparation
+	limited := p.Hold == Free && !p.Cancelled && !p.Until.IsZero()
 	switch {
 	case in.Answer.To == Fill && in.Answer.Failed && p.Hold != Judged:
 		return in.discard(Unfilled)
 	case in.Answer.To == Fill:
-		p.Stage = Warm
+		p.Stage, p.Until = Warm, time.Time{}
 		return in.prepared(Wait, p).again(in)
-	case p.Hold == Rejected && !p.Cancelled:
+	case p.Hold == Rejected && !p.Cancelled, limited && !in.Now.Before(p.Until):
 		p.Cancelled = true
 		return in.prepared(Cancel, p)
 	}
-	return in.prepared(Wait, p)
+	out := in.prepared(Wait, p)
+	if limited {
+		out.Wake = p.Until
+	}
+	return out
 }
 
 func (in Input) warm() Output {

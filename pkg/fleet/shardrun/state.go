@@ -69,8 +69,8 @@ type Preparation struct {
 	Asking bool
 	// Cancelled is set once its filling has been cancelled.
 	Cancelled bool
-	// Until is the end of the pause in Resting, and of the holder's time in Warm; zero if there is
-	// none.
+	// Until is the end of the pause in Resting, of the time for Filling, and of the holder's time in
+	// Warm; zero if there is none.
 	Until time.Time
 }
 
@@ -196,8 +196,8 @@ const (
 	Preflight
 	// Judge checks whether the prepared instance is fit, and fails if not.
 	Judge
-	// Prepare builds and fills an instance for a successor, in a slot. It fails only if the work
-	// should stop.
+	// Prepare builds and fills an instance for a successor, in a slot. It fails if the work should
+	// stop, or if predecessors have been released for long: they no longer do the work meanwhile.
 	Prepare
 	// Await publishes that the shard is ready, and waits until predecessors are released. It fails
 	// if the shard may not run, or the work should stop. Its answer has Rivals if there are others.
@@ -268,9 +268,10 @@ type Input struct {
 	Claimed bool
 	// Slot is set when a Queued preparation has received a slot.
 	Slot bool
-	// Retry is the pause after a preparation. Patience is how long an asked holder has to give the
-	// shard up.
-	Retry, Patience time.Duration
+	// Retry is the pause after a preparation. Longest is how long one may take to be filled: one
+	// that is never filled would keep its slot for good. Patience is how long an asked holder has to
+	// give the shard up.
+	Retry, Longest, Patience time.Duration
 
 	// Begun is the term of a claim whose work begins; 0 if none does.
 	Begun int32

@@ -7,6 +7,7 @@ import (
 
 const (
 	retry    = 2 * time.Second
+	longest  = time.Minute
 	patience = 10 * time.Second
 )
 
@@ -73,7 +74,7 @@ func TestPrepareStep(t *testing.T) {
 		{
 			row: "a slot", goal: wanted, in: Input{Slot: true},
 			before: Preparation{Stage: Queued, Number: 3},
-			action: Fill, after: Preparation{Stage: Filling, Number: 4, Slot: true},
+			action: Fill, after: Preparation{Stage: Filling, Number: 4, Slot: true, Until: now.Add(longest)},
 		},
 		{
 			row: "a slot and a claim", goal: wanted, in: Input{Slot: true, Claimed: true},
@@ -118,6 +119,31 @@ func TestPrepareStep(t *testing.T) {
 			in:     Input{Answer: answer(Fill, true)},
 			before: Preparation{Stage: Filling, Number: 3, Hold: Judged},
 			action: Wait, after: Preparation{Stage: Warm, Number: 3, Hold: Judged},
+		},
+		{
+			row: "it takes its time", goal: wanted,
+			before: Preparation{Stage: Filling, Number: 3, Slot: true, Until: soon},
+			action: Wait, after: Preparation{Stage: Filling, Number: 3, Slot: true, Until: soon}, wake: soon,
+		},
+		{
+			row: "it takes too long", goal: wanted,
+			before: Preparation{Stage: Filling, Number: 3, Slot: true, Until: now},
+			action: Cancel, after: Preparation{Stage: Filling, Number: 3, Slot: true, Until: now, Cancelled: true},
+		},
+		{
+			row: "it takes too long, once", goal: wanted,
+			before: Preparation{Stage: Filling, Until: now, Cancelled: true},
+			action: Wait, after: Preparation{Stage: Filling, Until: now, Cancelled: true},
+		},
+		{
+			row: "it takes long and is judged", goal: owned,
+			before: Preparation{Stage: Filling, Hold: Judged, Until: now},
+			action: Wait, after: Preparation{Stage: Filling, Hold: Judged, Until: now},
+		},
+		{
+			row: "it is filled late, and asks", goal: wanted, in: Input{Answer: answer(Fill, false)},
+			before: Preparation{Stage: Filling, Number: 3, Until: now},
+			action: Ask, after: Preparation{Stage: Warm, Number: 3, Asking: true, Until: now.Add(patience)},
 		},
 		{
 			row: "it is rejected while it is filled", goal: owned,
@@ -216,7 +242,7 @@ func TestPrepareStep(t *testing.T) {
 	} {
 		t.Run(c.row, func(t *testing.T) {
 			in := c.in
-			in.Now, in.Retry, in.Patience = now, retry, patience
+			in.Now, in.Retry, in.Longest, in.Patience = now, retry, longest, patience
 			in.State = State{Goal: c.goal, Preparation: c.before}
 			out := PrepareStep(in)
 			want := Output{Action: c.action, Why: c.why, Wake: c.wake}
@@ -311,8 +337,12 @@ func TestWorkStep(t *testing.T) {
 		},
 
 		{
-			row: "a successor cannot be prepared", before: Succeeding, answer: fails, stopped: true,
+			row: "a successor cannot be prepared, and is to stop", before: Succeeding, answer: fails, stopped: true,
 			action: Return, after: Idle,
+		},
+		{
+			row: "a successor cannot be prepared, and nobody runs it", before: Succeeding, answer: fails,
+			action: Preflight, after: Checking,
 		},
 		{
 			row: "a successor is prepared, and is to stop", before: Succeeding, stopped: true,

@@ -15,7 +15,8 @@ package shardrun
 //	Judging     fails, Stopped      Return    Idle         rejected
 //	Judging     fails               Build     Building     rejected
 //	Judging     otherwise           *         *            Resting, Until Retry
-//	Succeeding  fails               Return    Idle
+//	Succeeding  fails, Stopped      Return    Idle
+//	Succeeding  fails               Preflight Checking
 //	Succeeding  Stopped             Drop      Dropping
 //	Succeeding  otherwise           Await     Waiting
 //	Waiting     fails               Drop      Dropping
@@ -50,8 +51,10 @@ func WorkStep(in Input) Output {
 		return in.judged()
 	case Succeeding:
 		switch {
-		case failed:
+		case failed && in.Stopped:
 			return in.work(Return, Idle)
+		case failed:
+			return in.work(Preflight, Checking)
 		case in.Stopped:
 			return in.work(Drop, Dropping)
 		}
