@@ -75,7 +75,7 @@ func TestAudit(t *testing.T) {
 		"violated":                  {[]string{bad}, StatusErrors, "not the holder: flotilla-1_bbb for cluster/nodes, term 1: the Lease never said so; " + bad + " line 2"},
 		"bad as JSON":               {[]string{"-o", "json", bad}, StatusErrors, `"file": "` + bad + `"`},
 		"undecided":                 {[]string{hole}, StatusWarnings, "undecided: 1"},
-		"nothing in it":             {[]string{idle}, StatusWarnings, "0 writes held against their Lease"},
+		"nothing in it":             {[]string{idle}, StatusWarnings, "0 writes checked against their Lease"},
 		"no log":                    {nil, 1, "FILE: must be one or more"},
 		"no file":                   {[]string{filepath.Join(dir, "none")}, 1, "no such file"},
 		"no file second":            {[]string{good, filepath.Join(dir, "none")}, 1, "no such file"},

@@ -15,11 +15,11 @@ import (
 func (v Verdict) WriteText(out io.Writer) error {
 	w := bufio.NewWriter(out)
 	c := v.Counts
-	fmt.Fprintf(w, "%d lines, %d writes held against their Lease: by version %d, by time %d; against a leader lock %d\n", c.Lines, v.Judged, c.ByVersion, c.ByTime, c.AgainstLeaderLock)
-	fmt.Fprintf(w, "not held against it: %d refused, %d Events, %d that store nothing, %d of the fleet's own\n", c.Refused, c.Events, c.StoreNothing, c.FleetOwn)
+	fmt.Fprintf(w, "%d lines, %d writes checked against their Lease: by version %d, by time %d; against a leader lock %d\n", c.Lines, v.Judged, c.ByVersion, c.ByTime, c.AgainstLeaderLock)
+	fmt.Fprintf(w, "not checked: %d refused, %d Events, %d that store nothing, %d of the fleet's own\n", c.Refused, c.Events, c.StoreNothing, c.FleetOwn)
 	fmt.Fprintf(w, "after the Lease had run out and before anybody took it: %d; Lease writes without an answer: %d; other writes of which only the arrival is known: %d\n", c.Late, c.LeaseUnknown, c.Lost)
 	if c.Ended+c.Taken > 0 {
-		fmt.Fprintf(w, "incarnations that ended, held against their heartbeats: %d; shards taken from a holder, held against its end: %d\n", c.Ended, c.Taken)
+		fmt.Fprintf(w, "incarnations that ended, checked against their heartbeats: %d; shards taken from a holder, checked against its end: %d\n", c.Ended, c.Taken)
 	}
 	if v.Cut {
 		fmt.Fprintln(w, "a log ends within a line, which was left out")

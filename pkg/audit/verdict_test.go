@@ -17,7 +17,7 @@ func TestVerdictText(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"2 writes held against their Lease", "denied late: 403 1", "in flight when their term ended: 1, after a release: 1", "answered 500ms after that",
+		"2 writes checked against their Lease", "denied late: 403 1", "in flight when their term ended: 1, after a release: 1", "answered 500ms after that",
 		"namespaces/00  2", "overlaps: 1", "flotilla-0_aaa, term 1 and flotilla-1_bbb, term 2 for 4.998s",
 		"violations: 2 (not the holder 1, taken early 1)", "line 8",
 	} {

@@ -1,6 +1,7 @@
 package election
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -177,6 +178,9 @@ func (o Observation) Gone(version string, now time.Time) (Observation, bool) {
 		version = o.ResourceVersion
 	}
 	gone := Observation{Record: leaserecord.Record{Name: o.Name, ResourceVersion: version}, Seen: now, HighTerm: o.HighTerm}
+	if gone.HighTerm == math.MaxInt32 {
+		gone.HighTerm = 0 // no term is greater: whoever deletes such a Lease wants terms to start again
+	}
 	if ended, listed := o.Annotations[leaserecord.EndedAnnotation]; listed {
 		gone.Annotations = map[string]string{leaserecord.EndedAnnotation: ended} // an incarnation that has ended stays ended
 	}

@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -70,6 +71,10 @@ func TestObservationGone(t *testing.T) {
 	}
 	if back, changed := gone.Saw(versioned(lease("b_1", 1), "12"), at(2)); !changed || !back.Exists || back.HighTerm != 4 {
 		t.Errorf("Saw() = %+v, %t, want the new Lease, with the highest term of both", back, changed)
+	}
+	last, _ := Observation{}.Saw(versioned(lease("a_1", math.MaxInt32), "10"), at(0))
+	if gone, _ := last.Gone("11", at(1)); gone.HighTerm != 0 {
+		t.Errorf("after a Lease with the last term was deleted, the highest is %d, want 0: nobody could ever acquire it", gone.HighTerm)
 	}
 	if gone, changed := first.Gone("", at(1)); !changed || gone.ResourceVersion != "10" {
 		t.Errorf("Gone(no version) = %+v, %t, want it absent", gone, changed)

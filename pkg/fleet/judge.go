@@ -101,7 +101,7 @@ func (m *Member) vouched(v verdict, noGood error, roster membership.Roster) erro
 	if by == "" || v.is(said) {
 		return nil
 	}
-	return fmt.Errorf("generation %d: cannot be held against the last good plan (%w), and %s by generation %d, which differs (digest %s, that one is %s)",
+	return fmt.Errorf("generation %d: cannot be checked against the last good plan (%w), and %s by generation %d, which differs (digest %s, that one is %s)",
 		v.generation, noGood, by, said.Generation, v.digest, said.Digest)
 }
 

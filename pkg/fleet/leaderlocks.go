@@ -146,12 +146,21 @@ func (l *leaderLocks) wait(ctx context.Context, h *hold) {
 		}
 	}
 	m := l.member
-	if now := m.config.Clock.Now(); m.liveShard(now).Name == "" && !faults.LeaderLockDelayIgnored {
+	if now := m.config.Clock.Now(); !m.othersWork(now) && !faults.LeaderLockDelayIgnored {
 		m.pause(ctx, max(0, m.config.LeaderLockDelay-now.Sub(h.freeSince())))
 	}
 	if ctx.Err() == nil {
 		close(h.secured)
 	}
+}
+
+// othersWork reports whether a shard has another holder that this process has seen renew: the fleet
+// has then held the leader locks before. The holders of a fleet that has been dead for long hold
+// their shards until somebody lists them as ended.
+func (m *Member) othersWork(now time.Time) bool {
+	return slices.ContainsFunc(m.observer.List(), func(o election.Observation) bool {
+		return m.isShard(o) && m.isHeld(o, now) && o.Holder != m.incarnation && o.Heartbeat != nil && o.Heartbeat.Renewed.After(o.Heartbeat.HolderSeen)
+	})
 }
 
 // freeSince returns the time since which nobody but the fleet has held any of the leader locks, all

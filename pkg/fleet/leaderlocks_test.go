@@ -223,6 +223,31 @@ func TestWarmWhileWaitingForLeaderLock(t *testing.T) {
 	})
 }
 
+// TestDelayAfterADeadFleet starts a member where a shard is still held by one that died before a
+// stock controller manager led. Others are free. Nothing may run before the delay is over.
+func TestDelayAfterADeadFleet(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
+		a, b := s.launch("a", nil), s.launch("b", nil)
+		pass(time.Minute)
+		b.client.Block()
+		a.stop()
+		<-a.ended
+		s.store.Put(foreign("kube-controller-manager", "stock_1"))
+		s.launch("c", func(c *Config) { c.LeaderLocks, c.LeaderLockDelay = []string{"kube-controller-manager"}, 3*time.Second })
+		pass(12 * time.Second)
+		s.stockWrites()
+		s.stockReleases()
+		pass(2900 * time.Millisecond)
+		if n := s.holders(); n["c"] > 0 {
+			t.Errorf("%v work before the delay is over", n)
+		}
+		pass(time.Second)
+		if n := s.holders(); n["c"] == 0 {
+			t.Errorf("%v work, want c to have the free shards", n)
+		}
+	})
+}
+
 // TestFreshFleetPreparesOnce starts members one after another while nobody holds the leader lock.
 // They must build each shard once, on the member that will own it when all are active.
 func TestFreshFleetPreparesOnce(t *testing.T) {

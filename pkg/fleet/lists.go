@@ -62,10 +62,13 @@ func (l *lists) read(
 func (l *lists) carryOut(ctx context.Context, present *sharedList, list func(context.Context) ([]election.Observation, error)) {
 	for {
 		l.mu.Lock()
-		if present == nil || present.waiting == 0 {
-			l.underWay--
-			l.mu.Unlock()
-			return
+		for present == nil || present.waiting == 0 {
+			if l.next == nil {
+				l.underWay--
+				l.mu.Unlock()
+				return
+			}
+			present, l.next = l.next, nil
 		}
 		listing, stop := context.WithCancel(ctx)
 		present.stop = stop
@@ -73,9 +76,7 @@ func (l *lists) carryOut(ctx context.Context, present *sharedList, list func(con
 		present.seen, present.err = list(listing)
 		stop()
 		close(present.done)
-		l.mu.Lock()
-		present, l.next = l.next, nil
-		l.mu.Unlock()
+		present = nil
 	}
 }
 

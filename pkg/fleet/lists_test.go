@@ -50,6 +50,36 @@ func TestListsAreShared(t *testing.T) {
 	})
 }
 
+// TestNextListBegins checks that a list for which somebody waits begins, even if the callers of all
+// lists before it have gone by the time these begin.
+func TestNextListBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var shared lists
+		var later []func()
+		start := func(f func()) { later = append(later, f) }
+		list := func(context.Context) ([]election.Observation, error) { return nil, nil }
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range mostLists {
+			_, _ = shared.read(gone, start, list)
+		}
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			if _, err := shared.read(t.Context(), start, list); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		for _, f := range later {
+			f()
+		}
+		waiting.Wait()
+		if len(later) != mostLists || shared.underWay != 0 {
+			t.Errorf("%d lists were begun apart, and %d are under way, want %d and none", len(later), shared.underWay, mostLists)
+		}
+	})
+}
+
 // TestListsEndWithTheirReaders checks that a list without waiting callers is cancelled, and that
 // the next one begins.
 func TestListsEndWithTheirReaders(t *testing.T) {

@@ -140,6 +140,9 @@ func (p *planner) adapt(ctx context.Context, lease election.Observation, now tim
 	if live.silent || away.silent || m.yields(roster) {
 		return false // nobody knows what an earlier build has
 	}
+	if m.isJoining(roster) {
+		return false // it has not computed yet where shards belong
+	}
 	homes := plan.plan
 	for _, ring := range plan.plan.Rings {
 		if ring.Scope == shard.ScopeNamespaced {

@@ -141,10 +141,10 @@ func (s *shared) awaitFresh(ctx context.Context, past moment) error {
 		switch logger := klog.FromContext(ctx); {
 		case err == nil: // It is about to go over to another informer.
 		case errors.Is(err, present.ErrBehind):
-			logger.Info("A cache that shards of the process share has not been found to be of the present, and is read again", "resource", s.key.resource, "err", err)
+			logger.Info("Could not confirm that a cache that shards share is up to date, reading it again", "resource", s.key.resource, "err", err)
 			from.readAnew()
 		default:
-			logger.Info("Could not tell whether a cache that shards of the process share is of the present, trying again", "resource", s.key.resource, "err", err)
+			logger.Info("Could not ask whether a cache that shards share is up to date, trying again", "resource", s.key.resource, "err", err)
 		}
 		select {
 		case <-time.After(backoff.Step()):

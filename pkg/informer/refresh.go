@@ -70,7 +70,7 @@ func (f *Factory) refresh(ctx context.Context, e *entry, until moment) error {
 		case err == nil && e.reads() == from && abreast(e.cache(), from.Informer):
 			return nil
 		case ctx.Err() != nil || err != nil && e.cache() == from.Informer:
-			return fmt.Errorf("the cache of %s has not been found to be of the present: %w",
+			return fmt.Errorf("could not confirm that the cache of %s is up to date: %w",
 				e.resource.GroupResource(), cmp.Or(err, context.Cause(ctx)))
 		}
 		select { // It is about to go over to another informer, or to read by itself.

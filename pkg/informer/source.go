@@ -245,11 +245,11 @@ func (f *follower) refresh(ctx context.Context, lead *shared) bool {
 		case ctx.Err() != nil || lead.ctx.Err() != nil:
 			return false
 		case errors.Is(err, present.ErrBehind) || bounded.Err() != nil: // Its watch may have stalled.
-			klog.FromContext(ctx).Info("A cache of the process has not been found to be of the present in time, reading without it",
+			klog.FromContext(ctx).Info("Could not confirm in time that a cache of the process is up to date, reading without it",
 				"resource", lead.key.resource, "err", cmp.Or(last, err))
 			return false
 		}
-		klog.FromContext(ctx).V(2).Info("Could not tell yet whether what is followed is of the present", "resource", lead.key.resource, "err", err)
+		klog.FromContext(ctx).V(2).Info("Could not tell yet whether what is followed is up to date", "resource", lead.key.resource, "err", err)
 		select {
 		case <-time.After(backoff.Step()):
 		case <-lead.Deserted():

@@ -74,7 +74,7 @@ func judge(log, copied string, plan shard.Plan, withLock bool, tamperings []tamp
 			len(report.InFlight), deniedLate(report), len(report.Overlaps), report.Objects.Creates, report.Objects.Deletes),
 		"without a holder when handed over:             " + durations(released),
 		"without a holder when lost, since last renewal: " + durations(expired),
-		fmt.Sprintf("held against the leader lock: %d", report.AgainstLeaderLock),
+		fmt.Sprintf("checked against the leader lock: %d", report.AgainstLeaderLock),
 		fmt.Sprintf("undecided: %d", len(report.Undecided)),
 		fmt.Sprintf("violations: %d, and %d more that tampering explains", len(report.Violations), all-len(report.Violations)),
 	}

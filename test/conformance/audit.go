@@ -31,7 +31,7 @@ func judge(out io.Writer, log io.Reader) error {
 		terms += len(t)
 	}
 	writes := report.ByVersion + report.ByTime
-	fmt.Fprintf(out, "%s: %d writes in %d terms were held against their Lease; judged of objects: %+v\n", fleetName, writes, terms, report.Objects)
+	fmt.Fprintf(out, "%s: %d writes in %d terms were checked against their Lease; judged of objects: %+v\n", fleetName, writes, terms, report.Objects)
 	errs := []error{report.Err(), report.Undisturbed()}
 	if writes == 0 || report.Objects.Creates == 0 {
 		errs = append(errs, errors.New("the audit log has no writes of the fleet, or no pods that it created: nothing was judged"))

@@ -414,7 +414,7 @@ func (p *process) named() []string {
 
 // judgeMember makes one step of the judge of a member.
 func (sys *system) judgeMember(p *process, m int) bool {
-	if m == p.member {
+	if m == p.member && !p.members[m].Exists {
 		return false
 	}
 	j := &p.judges[m]
@@ -422,7 +422,7 @@ func (sys *system) judgeMember(p *process, m int) bool {
 		Now: p.clock(sys), Right: p.right, Member: p.members[m], NotBefore: j.notBefore, Timing: sys.timing, Busy: j.request != nil,
 	}
 	for _, s := range p.shards {
-		if s.Exists && sys.memberOf(s.Holder) == m && s.Seen.After(in.Holders[s.Holder]) {
+		if s.Exists && s.Holder != p.self && sys.memberOf(s.Holder) == m && s.Seen.After(in.Holders[s.Holder]) {
 			if in.Holders == nil {
 				in.Holders = map[string]time.Time{}
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -330,7 +331,7 @@ func (p *pacemaker) request(before election.Observation) request.Request {
 }
 
 // beaten returns the Lease after a heartbeat that writes record. A Lease that named another holder,
-// or none, gets the next term.
+// or none, gets the next term, if there is one. No right depends on a member's term.
 func (p *pacemaker) beaten(
 	lease *coordinationv1.Lease, high int32, live bool, record heartbeat.MemberRecord, now time.Time,
 ) *coordinationv1.Lease {
@@ -340,7 +341,7 @@ func (p *pacemaker) beaten(
 	case lease == nil && live:
 		term = max(1, high)
 	case before.Holder != record.Holder:
-		term = high + 1
+		term = min(high, math.MaxInt32-1) + 1
 	}
 	s := leaserecord.Stamp{Labels: p.m.cfg.Labels, Annotations: p.m.annotations()}
 	out := s.Held(lease, p.name(), record.Holder, term, p.m.cfg.Timing.LeaseDuration, now)

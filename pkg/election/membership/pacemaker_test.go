@@ -382,6 +382,21 @@ func TestForgedHolderThatCannotBeAMember(t *testing.T) {
 	}
 }
 
+// A member joins even if somebody has written the last term on its Lease.
+func TestLastTermOnAMembersLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.free(1)
+		old := leasetest.Lease(leaseName, "a_0", math.MaxInt32)
+		old.Name = "f-member-a"
+		h.Store.Put(old)
+		a := h.process("a_1", 1)
+		h.Sleep(20 * s)
+		if a.held() != 1 {
+			t.Errorf("a has not joined:\n%s", strings.Join(h.Lines(), "\n"))
+		}
+	})
+}
+
 // The only live member lists older incarnations of its own as ended, even if its Lease does not
 // mention them because somebody has deleted it.
 func TestOlderIncarnationsOfTheOnlyMember(t *testing.T) {
