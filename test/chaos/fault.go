@@ -81,6 +81,7 @@ func faultKinds() []faultKind {
 		{name: "lease-deleted", cheap: true, make: func(env *environment) fault { return &tamperFault{env: env, how: deleteLease, then: keepsClaim} }},
 		{name: "lease-emptied", make: func(env *environment) fault { return &tamperFault{env: env, how: emptyLease, then: newClaim} }},
 		{name: "lease-forged", make: func(env *environment) fault { return &tamperFault{env: env, how: forgeLease, then: runsOut} }},
+		{name: "lease-parked", make: func(env *environment) fault { return &tamperFault{env: env, how: parkLease, then: runsOut} }},
 		{name: "lease-nonsense", make: func(env *environment) fault { return &tamperFault{env: env, how: spoilLease, then: keepsClaim} }},
 		{name: "member-forged", make: func(env *environment) fault { return &memberFault{env: env} }},
 		{name: "plan-spoilt", make: func(env *environment) fault { return &planFault{env: env} }},
