@@ -3,10 +3,10 @@
 // delays take no real time; a [Bubble] has a store, a transcript and processes.
 //
 // It models optimistic concurrency by resourceVersion, versions that increase across all Leases,
-// UIDs, names, lists and watches from a version, watch-list with its bookmark, the server's own time of
-// the last renewal, the limit on annotations, and requests that the server executes although the
-// client has given up on them. It does not model namespaces, selectors, or watches that expire by
-// age.
+// UIDs, which names an object may have, lists and watches from a version, watch-list with its
+// bookmark, the server's own time of the last renewal, the limit on annotations, and requests that
+// the server executes although the client has given up on them. It does not model namespaces,
+// selectors, or watches that expire by age.
 package leasetest
 
 import (
