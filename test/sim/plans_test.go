@@ -17,7 +17,7 @@ import (
 )
 
 // replanInterval is how long the planner waits between changes caused by weights.
-const replanInterval = 10 * time.Second
+const replanInterval = 20 * time.Second
 
 // judgePlansLocked checks that a plan that a member writes has a greater generation than the one it
 // replaces. It also checks that the planner leaves time between its changes, unless an imbalance is
