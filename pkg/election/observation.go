@@ -179,7 +179,7 @@ func (o Observation) Gone(version string, now time.Time) (Observation, bool) {
 	}
 	gone := Observation{Record: leaserecord.Record{Name: o.Name, ResourceVersion: version}, Seen: now, HighTerm: o.HighTerm}
 	if gone.HighTerm == math.MaxInt32 {
-		gone.HighTerm = 0 // no term is greater: whoever deletes such a Lease wants terms to start again
+		gone.HighTerm = 0 // no term is greater: who deletes such a Lease wants terms to start again
 	}
 	if ended, listed := o.Annotations[leaserecord.EndedAnnotation]; listed {
 		gone.Annotations = map[string]string{leaserecord.EndedAnnotation: ended} // an incarnation that has ended stays ended

@@ -159,7 +159,7 @@ func (l *leaderLocks) wait(ctx context.Context, h *hold) {
 // their shards until somebody lists them as ended.
 func (m *Member) othersWork(now time.Time) bool {
 	return slices.ContainsFunc(m.observer.List(), func(o election.Observation) bool {
-		return m.isShard(o) && m.isHeld(o, now) && o.Holder != m.incarnation && o.Heartbeat != nil && o.Heartbeat.Renewed.After(o.Heartbeat.HolderSeen)
+		return m.isOthers(o, now) && o.Heartbeat != nil && o.Heartbeat.Renewed.After(o.Heartbeat.HolderSeen)
 	})
 }
 

@@ -254,13 +254,16 @@ func (m *Member) stillMember() election.Observation {
 // value if there is none.
 func (m *Member) liveShard(now time.Time) election.Observation {
 	all := m.observer.List()
-	i := slices.IndexFunc(all, func(o election.Observation) bool {
-		return m.isShard(o) && m.isHeld(o, now) && o.Holder != m.incarnation
-	})
+	i := slices.IndexFunc(all, func(o election.Observation) bool { return m.isOthers(o, now) })
 	if i < 0 {
 		return election.Observation{}
 	}
 	return all[i]
+}
+
+// isOthers reports whether a Lease is a shard's that another incarnation holds.
+func (m *Member) isOthers(o election.Observation, now time.Time) bool {
+	return m.isShard(o) && m.isHeld(o, now) && o.Holder != m.incarnation
 }
 
 // writePlan writes the plan to its Lease as it was read, nil if there is none, and records what it

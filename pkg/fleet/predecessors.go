@@ -99,11 +99,11 @@ func (w *working) holding(names []string, now time.Time) []election.Observation 
 }
 
 // waitForDesertion returns true when none of the rivals last found has held any of the shard for
-// fillTimeouts, and false when ctx has ended.
+// fillTimeout, and false when ctx has ended.
 func (w *working) waitForDesertion(ctx context.Context) bool {
 	m := w.member
 	for w.waitForRelease(ctx) {
-		m.pause(ctx, fillTimeouts*m.config.HandoffTimeout)
+		m.pause(ctx, m.fillTimeout())
 		if ctx.Err() == nil && len(w.holding(names(w.found.rivals), m.config.Clock.Now())) == 0 {
 			return true
 		}
@@ -156,10 +156,10 @@ func (w *working) catchUp(ctx context.Context) error {
 const refreshTimeouts = 3
 
 // refresh checks a prepared instance against the present. It may take as long as it took to fill
-// the caches, but no longer than fillTimeouts: to fill empty ones would probably take that long
+// the caches, but no longer than fillTimeout: to fill empty ones would probably take that long
 // again, and gives a member that is short of CPU even more to do.
 func (m *Member) refresh(ctx context.Context, refresher Refresher, filling time.Duration) error {
-	most := min(max(refreshTimeouts*m.config.HandoffTimeout, filling), fillTimeouts*m.config.HandoffTimeout)
+	most := min(max(refreshTimeouts*m.config.HandoffTimeout, filling), m.fillTimeout())
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	return refresher.Refresh(ctx)

@@ -141,8 +141,8 @@ type preparing struct {
 	backoff  wait.Backoff
 }
 
-// longestFill is how many HandoffTimeouts a preparation may take to be filled, 10 minutes by default.
-// After that others get its slot, and it begins again.
+// longestFill is how many HandoffTimeouts a preparation may take to be filled: 10 minutes by
+// default. After that others get its slot, and it begins again.
 const longestFill = 120
 
 // turn steps until only a change, an answer or next can bring more to do. It has settled when ctx

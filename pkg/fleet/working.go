@@ -193,9 +193,12 @@ func (w *working) fresh(ctx context.Context, p *preparation) error {
 // never fills must not hold up the controllers that do without it.
 const fillTimeouts = 24
 
+// fillTimeout is that time.
+func (m *Member) fillTimeout() time.Duration { return fillTimeouts * m.config.HandoffTimeout }
+
 // filled returns nil once p has been filled, or has failed.
 func (w *working) filled(ctx context.Context, p *preparation) error {
-	most := fillTimeouts * w.member.config.HandoffTimeout
+	most := w.member.fillTimeout()
 	bounded, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	timer := w.member.config.Clock.NewTimer(w.member.config.HandoffTimeout)

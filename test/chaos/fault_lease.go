@@ -31,19 +31,18 @@ type leaseEdit func(*coordinationv1.Lease) *coordinationv1.Lease
 
 func deleteLease(*coordinationv1.Lease) *coordinationv1.Lease { return nil }
 
-func emptyLease(l *coordinationv1.Lease) *coordinationv1.Lease {
-	l.Spec.HolderIdentity = ptr.To("")
-	return l
-}
+var (
+	emptyLease = nameHolder("")
+	forgeLease = nameHolder(forgedHolder)
+	parkLease  = nameHolder(parkedHolder)
+)
 
-func forgeLease(l *coordinationv1.Lease) *coordinationv1.Lease {
-	l.Spec.HolderIdentity = ptr.To(forgedHolder)
-	return l
-}
-
-func parkLease(l *coordinationv1.Lease) *coordinationv1.Lease {
-	l.Spec.HolderIdentity = ptr.To(parkedHolder)
-	return l
+// nameHolder writes a holder; "" for none.
+func nameHolder(holder string) leaseEdit {
+	return func(l *coordinationv1.Lease) *coordinationv1.Lease {
+		l.Spec.HolderIdentity = &holder
+		return l
+	}
 }
 
 func spoilLease(l *coordinationv1.Lease) *coordinationv1.Lease {

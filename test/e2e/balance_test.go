@@ -81,10 +81,10 @@ func (f *fleetRun) createNamespaces(t *testing.T, n int) {
 	}
 }
 
-// memory returns the memory that each member's shards take, in bytes, according to their Leases, the
-// greatest over the mean, and the generation. Like the planner, it counts what is cached for a range,
-// but not what every range takes in addition. It fails while a shard is not held, or its holder has
-// not said what it takes.
+// memory returns the memory that each member's shards take, in bytes, according to their Leases,
+// the greatest over the mean, and the generation. Like the planner, it counts what is cached for a
+// range, but not what every range takes in addition. It fails while a shard is not held, or its
+// holder has not said what it takes.
 func (f *fleetRun) memory(ctx context.Context) (takes map[string]int64, ratio float64, generation int64, err error) {
 	leases, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: leaseapi.FleetLabel + "=" + harness.Fleet})
 	if err != nil {

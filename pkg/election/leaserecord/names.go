@@ -23,8 +23,8 @@ func IsMemberLease(fleet, name string) bool {
 	return is
 }
 
-// MemberOfLease returns the member whose Lease has this name. It returns false if it is not the name
-// of a member's Lease.
+// MemberOfLease returns the member whose Lease has this name. It returns false if it is not the
+// name of a member's Lease.
 func MemberOfLease(fleet, name string) (string, bool) {
 	return strings.CutPrefix(name, MemberLease(fleet, ""))
 }

@@ -17,7 +17,7 @@ import "time"
 //	Resting     otherwise                                  Wait      Queued
 //	Queued      Slot, and Ending or not prepares           Yield     Resting, Until Retry
 //	Queued      Slot, and Claimed or work not Idle         Yield     Resting, Until Retry
-//	Queued      Slot                                       Fill      Filling, the next Number, Until Longest
+//	Queued      Slot                                       Fill      Filling, next Number, Until Longest
 //	Queued      Ending, or not prepares                    Wait      Resting
 //	Filling     unfilled, not Judged                       Discard   Discarding
 //	Filling     filled, or unfilled                        Wait      Warm
