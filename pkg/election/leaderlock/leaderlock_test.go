@@ -106,6 +106,66 @@ func TestLeaderLockWaitsForStockLeader(t *testing.T) {
 	}
 }
 
+// TestMembersOfDifferentTimings has members with short and with long Leases, as in a rolling restart
+// that changes the flags. A stock candidate waits for as long as the last renewal declares, whoever
+// wrote it, and finds the Lease valid for no longer.
+func TestMembersOfDifferentTimings(t *testing.T) {
+	slow := func(_ *lockNode, c *Config) { c.Timing = slowTiming }
+	t.Run("reading", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, h *harness) {
+			h.put("", 4)
+			a := h.leaderLock("a", quietly)
+			h.Sleep(s)
+			b := h.leaderLock("b", quietly, slow)
+			b.client.Conflict(10_000) // All that it knows comes from renewals by a.
+			h.Sleep(30 * s)
+			b.expectHeld(true, true, false)
+			a.Stop()
+			ends := h.record().RenewTime.Add(15 * s)
+			for time.Now().Before(ends.Add(30 * s)) {
+				if until := b.lock.ValidUntil(); until.After(ends) {
+					t.Fatalf("b's right lasts until %v, and a candidate waits until %v", until.Sub(h.Begin), ends.Sub(h.Begin))
+				}
+				h.Sleep(100 * time.Millisecond)
+			}
+		})
+	})
+	t.Run("writing", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, h *harness) {
+			h.put("", 4)
+			b := h.leaderLock("b", quietly, slow)
+			h.Sleep(s)
+			a := h.leaderLock("a", quietly)
+			b.client.Block() // It sees nothing of what a writes.
+			for range 300 {
+				h.Sleep(100 * time.Millisecond)
+				if r := h.record(); b.lock.ValidUntil().After(r.RenewTime.Add(r.Duration)) {
+					t.Fatalf("b's right lasts until %v, and a candidate waits for %v after %v", b.lock.ValidUntil().Sub(h.Begin), r.Duration, r.RenewTime.Sub(h.Begin))
+				}
+			}
+			b.expectHeld(true, true, false)
+			a.expectHeld(true, true, false)
+			if r := h.record(); r.Duration != slowTiming.LeaseDuration || time.Since(r.RenewTime) > 3*s {
+				t.Errorf("a writes %+v", r)
+			}
+			a.Stop()
+			b.client.Unblock()
+		})
+	})
+	t.Run("nonsense", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, h *harness) {
+			h.put("", 4)
+			h.leaderLock("a", quietly)
+			h.Sleep(s)
+			h.Store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.LeaseDurationSeconds = 1_000_000 })
+			h.Sleep(10 * s)
+			if r := h.record(); r.Duration != mostLonger*15*s || time.Since(r.RenewTime) > 3*s {
+				t.Errorf("a writes %+v", r)
+			}
+		})
+	})
+}
+
 // A member that cannot write keeps its right through others' renewals, counted from its own earlier
 // reads.
 func TestLeaderLockIsKeptByReading(t *testing.T) {

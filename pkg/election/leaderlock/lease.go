@@ -7,6 +7,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
 // leaseNaming returns a copy of lease, or a new Lease if it is nil, that names self as its holder
@@ -28,6 +30,17 @@ func leaseNaming(
 		out.Spec.AcquireTime = ptr.To(metav1.NewMicroTime(term.acquired))
 	}
 	return out
+}
+
+// mostLonger limits the duration that a renewal keeps, relative to the member's own. It is far more
+// than any change of flags in one rolling restart, and little if somebody has edited the Lease.
+const mostLonger = 10
+
+// declares returns the duration that a renewal declares: the member's own, or what the Lease
+// declares if that is longer. Members with longer Leases rely on it, and cannot know that a shorter
+// one was written before they read again.
+func declares(lease leaserecord.Record, own time.Duration) time.Duration {
+	return max(own, min(lease.Duration, mostLonger*own))
 }
 
 // stampAfter returns the renewTime to write at now, in a later second than last, the previous one.

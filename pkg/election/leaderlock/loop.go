@@ -129,8 +129,12 @@ func (r *run) send(in input, out output) {
 	if out.action == actRenew || r.state.phase == phaseHeld {
 		stamp = stampAfter(later(in.observation.RenewTime, r.state.stamp), in.now)
 	}
+	duration := in.timing.LeaseDuration
+	if out.action == actRenew {
+		duration = declares(in.observation.Record, duration)
+	}
 	naming := func(lease *coordinationv1.Lease) *coordinationv1.Lease {
-		return leaseNaming(lease, r.cfg.Name, in.self, out.term, in.timing.LeaseDuration, stamp)
+		return leaseNaming(lease, r.cfg.Name, in.self, out.term, duration, stamp)
 	}
 	known := in.observation.ResourceVersion
 	r.requests.Send(r.ctx, request.Request{
@@ -161,7 +165,7 @@ func (r *run) receive(did action, a request.Answer) {
 	case before.phase != r.state.phase:
 		r.begun = now
 		r.setFreeSince(freeSince(r.before, r.cfg.Observer.Get(r.cfg.Name), r.cfg.Timing.LeaseDuration))
-		r.publish(r.state.lastRenew.Add(r.cfg.Timing.RenewDeadline))
+		r.publish(r.state.deadline())
 		close(r.held)
 		r.logger.V(2).Info("Held leader lock", "term", event.Term, "action", did)
 		event.Type = election.EventAcquired
@@ -189,7 +193,7 @@ func (r *run) failed(did action, a request.Answer) {
 		event.Type = election.EventConflict
 	} else if r.state.phase == phaseHeld {
 		// If the right ends, so does the whole process, and a single answer would keep it.
-		left := r.state.lastRenew.Add(r.cfg.Timing.RenewDeadline).Sub(a.End)
+		left := r.state.deadline().Sub(a.End)
 		pause = min(pause, max(left/heldFailures, pause/heldFailures))
 	}
 	r.state.notBefore = a.Start.Add(pause)

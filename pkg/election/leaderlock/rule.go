@@ -33,7 +33,7 @@ func (s state) answered(
 	s.shown, s.shownAt, s.due = shown, a.Start, a.Start.Add(period)
 	s.stamp = later(s.stamp, shown.RenewTime)
 	s.stale, s.notBefore = false, time.Time{}
-	left := from.Add(timing.RenewDeadline).Sub(now)
+	left := from.Add(lasts(shown, timing)).Sub(now)
 	s = s.counted(self, from, obs, now, timing)
 	// What the read proves must last until the next read and a retry of that. Otherwise a write
 	// gains more time.
@@ -44,21 +44,30 @@ func (s state) answered(
 // counted returns the state given that a renewal was written after from. An outdated renewal
 // neither begins a right nor revives one.
 func (s state) counted(self string, from time.Time, obs election.Observation, now time.Time, timing election.Timing) state {
-	valid := func(from time.Time) bool { return now.Before(from.Add(timing.RenewDeadline)) }
-	shown := s.shown
+	shown, right := s.shown, lasts(s.shown, timing)
 	switch {
-	case shown.Holder != self || !valid(from):
+	case shown.Holder != self || !now.Before(from.Add(right)):
 		return s
 	case s.phase == phaseIdle:
 		if !obs.Exists || obs.Holder != self || !termOf(obs.Record).equal(termOf(shown)) {
 			return s // Somebody else has written the Lease since.
 		}
 		s.phase, s.term = phaseHeld, termOf(shown)
-	case !termOf(shown).equal(s.term) || !valid(s.lastRenew):
+	case !termOf(shown).equal(s.term) || !now.Before(s.deadline()):
 		return s
 	}
-	s.lastRenew = later(s.lastRenew, from)
+	if !from.Before(s.lastRenew) {
+		s.lastRenew, s.right = from, right
+	}
 	return s
+}
+
+// lasts returns how long a right lasts from a renewal: RenewDeadline, or in proportion less if the
+// renewal declares less than LeaseDuration, as those of members with other timings do. Other
+// candidates wait for as long as the last renewal declares.
+func lasts(renewal leaserecord.Record, timing election.Timing) time.Duration {
+	declared := min(renewal.Duration, timing.LeaseDuration)
+	return time.Duration(float64(timing.RenewDeadline) * (float64(declared) / float64(timing.LeaseDuration)))
 }
 
 // renewed reports whether the Lease was renewed for self between two requests, so that client-go's

@@ -35,7 +35,8 @@ var (
 //   - no leader lock is valid when a candidate's acquisition is written;
 //   - once the faults are over, a candidate leads, or every member holds its leader lock.
 //
-// Members' clocks differ in speed from the candidates' by up to a quarter, and in their readings by
+// In half of the schedules some members have Leases that last four times as long, as in a rolling
+// restart that changes the flags. Members' clocks differ in speed from the candidates' by up to a quarter, and in their readings by
 // hours. The test leaves out faults that client-go's elector does not tolerate by itself:
 // candidates are never stalled, and get their answers within half a second. A candidate believes
 // that it leads for up to RetryPeriod + RenewDeadline from an answer, which leaves three of
@@ -91,6 +92,7 @@ type lockMember struct {
 	*lockSchedule
 	name          string
 	client, watch *leasetest.Client
+	timing        election.Timing
 	observed      *leasetest.SkewedClock // of the observer
 	clock         *stallClock
 	cancel        context.CancelFunc
@@ -143,6 +145,9 @@ type stock struct {
 	stopped chan struct{}
 }
 
+// slowTiming is for an API server that restarts slowly.
+var slowTiming = election.Timing{LeaseDuration: 60 * time.Second, RenewDeadline: 40 * time.Second, RetryPeriod: 5 * time.Second}
+
 func newLeaderLockSchedule(t *testing.T, seed uint64) *lockSchedule {
 	sc := &lockSchedule{t: t, seed: seed, begin: time.Now(), store: leasetest.NewStore(), rng: rand.New(rand.NewPCG(seed, 1))}
 	first := lease([]string{"", "stock-0", lockSelf}[seed%3], 1)
@@ -152,7 +157,10 @@ func newLeaderLockSchedule(t *testing.T, seed uint64) *lockSchedule {
 			lockSchedule: sc, name: string(rune('a' + i)),
 			observed: &leasetest.SkewedClock{Begin: sc.begin, Shift: time.Duration(sc.rng.Int64N(int64(100*time.Hour))) - 50*time.Hour, Rate: 0.8 + 0.25*sc.rng.Float64()},
 		}
-		m.clock = &stallClock{SkewedClock: m.observed}
+		m.clock, m.timing = &stallClock{SkewedClock: m.observed}, election.DefaultTiming()
+		if slow := int(seed / 3 % 6); i < slow && slow < len(sc.members) {
+			m.timing = slowTiming
+		}
 		m.client, m.watch = sc.client(m.name, uint64(2+i)), sc.client(m.name, uint64(5+i))
 		sc.members = append(sc.members, m)
 	}
@@ -208,7 +216,7 @@ func (sc *lockSchedule) run() {
 		c.client.Heal()
 		c.start()
 	}
-	time.Sleep(90 * time.Second) // virtual
+	time.Sleep(6 * slowTiming.LeaseDuration / 4) // virtual
 	synctest.Wait()
 	sc.judgeFinalState()
 	for _, m := range sc.members {
@@ -322,7 +330,7 @@ func (m *lockMember) live(ctx context.Context) error {
 		return err
 	}
 	lock, err := New(Config{
-		Name: lockName, Identity: lockSelf, Client: m.client, Observer: observer, Clock: m.clock, Timing: election.DefaultTiming(), OnEvent: m.event,
+		Name: lockName, Identity: lockSelf, Client: m.client, Observer: observer, Clock: m.clock, Timing: m.timing, OnEvent: m.event,
 	})
 	if err != nil {
 		return err

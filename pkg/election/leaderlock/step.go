@@ -66,9 +66,10 @@ type state struct {
 	phase phase
 	// term that is held.
 	term term
-	// lastRenew is a moment before the write of the last known renewal; the right lasts
-	// RenewDeadline from it.
+	// lastRenew is a moment before the write of the last known renewal, and right is how long the
+	// right lasts from it; see lasts.
 	lastRenew time.Time
+	right     time.Duration
 	// shown is what the last live request showed, and shownAt when that request started; zero if
 	// there was none.
 	shown   leaserecord.Record
@@ -85,6 +86,9 @@ type state struct {
 	// notBefore is when the next request may be sent, after a failed one.
 	notBefore time.Time
 }
+
+// deadline returns when the right ends.
+func (s state) deadline() time.Time { return s.lastRenew.Add(s.right) }
 
 // input is everything a leader lock's step depends on.
 type input struct {
@@ -114,7 +118,8 @@ type output struct {
 // step decides what to do next. It is pure. After any action but actWait, step again at once.
 //
 // The first row that applies is taken. "self" and "other" are the holder that the Lease names;
-// deadline is lastRenew + RenewDeadline. Requests wait while busy and until notBefore. A suspended
+// deadline is RenewDeadline after lastRenew, or sooner after a renewal that declares less than
+// LeaseDuration. Requests wait while busy and until notBefore. A suspended
 // right is not valid.
 //
 //	Phase  Condition                                   Action               Right
@@ -170,7 +175,7 @@ func (in input) idle() output {
 
 func (in input) held() output {
 	s, obs := in.state, in.observation
-	deadline := s.lastRenew.Add(in.timing.RenewDeadline)
+	deadline := s.deadline()
 	switch {
 	case !in.now.Before(deadline):
 		return in.end(election.ReasonRenewDeadline)

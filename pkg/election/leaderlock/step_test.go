@@ -40,7 +40,7 @@ func TestLeaderLockStep(t *testing.T) {
 	now := lockEpoch.Add(20 * s)
 	sec := func(n int) time.Time { return lockEpoch.Add(time.Duration(n) * s) }
 	idle := state{}
-	held := state{phase: phaseHeld, term: term{5, lockAcquired}, lastRenew: sec(15), shownAt: sec(20), due: sec(22)}
+	held := state{phase: phaseHeld, term: term{5, lockAcquired}, lastRenew: sec(15), right: 10 * s, shownAt: sec(20), due: sec(22)}
 	with := func(s state, change func(*state)) state { change(&s); return s }
 	stale := func(s *state) { s.stale = true }
 	paused := func(s *state) { s.notBefore = sec(21) }
@@ -128,7 +128,7 @@ func TestLeaderLockAnswers(t *testing.T) {
 		l.Spec.AcquireTime, l.Spec.RenewTime = ptr.To(metav1.NewMicroTime(lockAcquired)), ptr.To(metav1.NewMicroTime(stamp))
 		return l
 	}
-	held := state{phase: phaseHeld, term: term{5, lockAcquired}, lastRenew: sec(15), shownAt: sec(18), shown: leaserecord.From(written(lockSelf, 5, sec(17))), stale: true}
+	held := state{phase: phaseHeld, term: term{5, lockAcquired}, lastRenew: sec(15), right: 10 * s, shownAt: sec(18), shown: leaserecord.From(written(lockSelf, 5, sec(17))), stale: true}
 	idle := held
 	idle.phase, idle.lastRenew, idle.term = phaseIdle, time.Time{}, term{}
 	never := idle
