@@ -12,7 +12,8 @@ import (
 )
 
 // announce calls running once all caches are full, at once if they are: then the controllers have
-// nothing more to wait for. wait returns after that, or after the end of ctx.
+// nothing more to wait for. Caches of resources that cannot be read do not count: only the garbage
+// collector and the quota controller need them, and wait by themselves. wait returns after that, or after the end of ctx.
 func (i *Instance) announce(ctx context.Context) (wait func()) {
 	if i.informers.HasSynced() {
 		i.running()
@@ -21,7 +22,7 @@ func (i *Instance) announce(ctx context.Context) (wait func()) {
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
 		// There may be more later: controllers that follow discovery add informers while they run.
-		if result := i.informers.WaitForCacheSyncWithContext(ctx); result.Err == nil {
+		if i.informers.AwaitFilled(ctx) == nil {
 			i.running()
 		}
 	})

@@ -23,11 +23,13 @@ type Mark struct {
 // CatchUp returns once every cache of the factory that is being filled has passed the mark of its
 // resource. It skips resources without a cache. Marks must be writes within the factory's range:
 // nothing else moves its caches on. An empty cache counts as caught up if the API server does not
-// have its resource. The error names a cache that had not passed its mark when ctx ended.
+// have its resource. Caches that [Factory.AwaitFilled] has given up and that are still not full are
+// skipped. The error names a cache that had not passed its mark when ctx ended.
 func (f *Factory) CatchUp(ctx context.Context, marks map[schema.GroupResource]Mark) error {
 	for _, e := range f.filling() {
 		mark, written := marks[e.resource.GroupResource()]
-		if !written || e.narrow != "" && passed(e, mark) {
+		givenUp := e.optional.Load() && !e.cache().HasSynced()
+		if !written || givenUp || e.narrow != "" && passed(e, mark) {
 			continue
 		}
 		if e.narrow != "" {

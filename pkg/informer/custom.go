@@ -115,7 +115,9 @@ func (f *Factory) Metadata(gvr schema.GroupVersionResource) (informers.GenericIn
 	}
 	_, builtIn := f.pool.kinds.ByResource[gvr]
 	key := sharedKey{resource: gvr, metadata: true, strict: builtIn, root: f.isRoot(gvr, namespaced)}
-	return f.metadataOf(key, namespaced), nil
+	i := f.metadataOf(key, namespaced)
+	f.setOptional(key, false)
+	return i, nil
 }
 
 // Custom returns the factory's informer for typed objects of any resource, such as a type in a

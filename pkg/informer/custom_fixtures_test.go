@@ -2,6 +2,7 @@ package informer
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -59,10 +60,14 @@ type quay struct {
 	// during that time.
 	absent  atomic.Bool
 	refused atomic.Int64
+	// broken says that the server has the resource and cannot list it.
+	broken atomic.Bool
 	// filters says that the server honours selectors for the halves of the keyspace. It never
 	// echoes them.
 	filters bool
 }
+
+var errBroken = apierrors.NewInternalError(errors.New("conversion webhook for berths failed"))
 
 func newBerth(namespace, name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"length": "long"}}
@@ -86,6 +91,9 @@ func (q *quay) list(ctx context.Context, o metav1.ListOptions, list runtime.Obje
 	if q.absent.Load() {
 		q.refused.Add(1)
 		return apierrors.NewNotFound(berths.GroupResource(), "")
+	}
+	if q.broken.Load() {
+		return errBroken
 	}
 	all, err := q.fakeResource.List(ctx, o)
 	if err != nil {
@@ -118,6 +126,9 @@ func (q *quay) watch(ctx context.Context, o metav1.ListOptions, as func(*unstruc
 	if q.absent.Load() {
 		q.refused.Add(1)
 		return nil, apierrors.NewNotFound(berths.GroupResource(), "")
+	}
+	if q.broken.Load() {
+		return nil, errBroken
 	}
 	w, err := q.fakeResource.Watch(ctx, o)
 	if err != nil {

@@ -415,6 +415,82 @@ func TestResourceThatComesAndGoes(t *testing.T) {
 	}
 }
 
+// TestKindThatCannotBeListed checks that nobody waits long for a cache of ObjectOrMetadata whose
+// resource the API server fails to list, and that everybody waits for it once it can be listed, or
+// if somebody has asked for it by Metadata.
+func TestKindThatCannotBeListed(t *testing.T) {
+	for _, within := range []shard.Range{listwatch.KeyspaceHalves[0], shard.Everything()} {
+		for _, picking := range []bool{false, true} {
+			if picking && !within.IsEverything() {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s, picking %t", within, picking), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					q, pool := newQuay(t)
+					q.broken.Store(true)
+					q.Add(newBerth(inHalf(t, 0), "one"))
+					f := pool.NewFactory(within, namespacedBerths)
+					defer f.Shutdown()
+					some := f.ObjectOrMetadata()
+					if picking {
+						some = some.Picking(func(metav1.Object) bool { return true })
+					}
+					i, err := some.ForResource(berths)
+					if err != nil {
+						t.Fatal(err)
+					}
+					keys := i.Informer().GetStore().ListKeys
+					mark := map[schema.GroupResource]Mark{berths.GroupResource(): {Version: "1"}}
+					within := func(limit time.Duration, what string, call func(context.Context) error) {
+						t.Helper()
+						ctx, cancel := context.WithTimeout(t.Context(), limit)
+						defer cancel()
+						if err := call(ctx); err != nil {
+							t.Errorf("%s: %v", what, err)
+						}
+					}
+					catchUp := func(ctx context.Context) error { return f.CatchUp(ctx, mark) }
+					within(optionalPatience+time.Second, "Warm", f.Warm)
+					f.StartWithContext(t.Context())
+					within(optionalPatience+time.Second, "AwaitFilled", f.AwaitFilled)
+					within(time.Second, "Refresh", f.Refresh)
+					within(time.Second, "CatchUp", catchUp)
+					if len(keys()) > 0 || f.HasSynced() {
+						t.Errorf("the cache of what cannot be listed has %v", keys())
+					}
+
+					q.broken.Store(false)
+					if err := f.WaitForCacheSyncWithContext(t.Context()).Err; err != nil || len(keys()) != 1 {
+						t.Errorf("the cache has %v once it can be listed (%v)", keys(), err)
+					}
+					within(time.Second, "Refresh of a full cache", f.Refresh)
+					mark[berths.GroupResource()] = Mark{Version: "99"}
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					if err := catchUp(ctx); err == nil {
+						t.Error("a full cache has caught up with a write that it has not seen")
+					}
+
+					q.broken.Store(true)
+					other := pool.NewFactory(shard.Everything(), namespacedBerths)
+					defer other.Shutdown()
+					if _, err := other.ObjectOrMetadata().ForResource(berths); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := other.Metadata(berths); err != nil {
+						t.Fatal(err)
+					}
+					ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					if err := other.Warm(ctx); err == nil && !other.HasSynced() {
+						t.Error("Warm has not waited for a cache that somebody wants for itself")
+					}
+				})
+			})
+		}
+	}
+}
+
 // TestCatchUpOfAnyType checks that CatchUp returns once the cache has seen a write, and not before.
 func TestCatchUpOfAnyType(t *testing.T) {
 	for _, form := range forms {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +25,10 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
+
+// optionalPatience is how much longer than for other caches [Factory.AwaitFilled] waits for optional
+// ones.
+const optionalPatience = 5 * time.Second
 
 // namespaces is the only cluster-scoped kind that is filtered.
 var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
@@ -63,6 +68,8 @@ type entry struct {
 	read listwatch.Reader
 	// absence is the absence of the resource; nil if it is always there.
 	absence *absence
+	// optional says that the controllers that need the cache wait for it, and others need not.
+	optional atomic.Bool
 	// narrow is the field selector of what the informer holds; empty for the whole resource.
 	narrow string
 	typ    reflect.Type
@@ -203,6 +210,16 @@ func (f *Factory) metadata(gvr schema.GroupVersionResource) informers.GenericInf
 		namespaced = true
 	}
 	return f.metadataOf(sharedKey{resource: gvr, metadata: true}, namespaced)
+}
+
+// setOptional says whether those who wait for all caches need not wait for that of key. It applies
+// only to resources that are not built in.
+func (f *Factory) setOptional(key sharedKey, optional bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if e, there := f.informers[key]; there && e.absence != nil {
+		e.optional.Store(optional)
+	}
 }
 
 func (f *Factory) namespaced(gvr schema.GroupVersionResource) (bool, error) {
@@ -353,8 +370,7 @@ func (f *Factory) StartWithContext(ctx context.Context) {
 }
 
 // Warm fills the caches of the informers that have been asked for, and returns when they have
-// synced. It does not wait for resources that are not built in and that the API server does not
-// have: their informers keep trying. Handlers get no events before StartWithContext, however long
+// synced, except those that [Factory.AwaitFilled] does not wait for. Handlers get no events before StartWithContext, however long
 // that is, and none are kept for them: they then start from the cache as it is. The error says that
 // ctx ended first. The caches stay fresh until Shutdown.
 func (f *Factory) Warm(ctx context.Context) error {
@@ -372,9 +388,33 @@ func (f *Factory) Warm(ctx context.Context) error {
 		}
 	}
 	f.mu.Unlock()
+	return f.AwaitFilled(ctx)
+}
+
+// AwaitFilled returns when the informers that are started or being filled have synced. By then the
+// handlers of the started ones have received what there is. It does not wait for resources that are
+// not built in and that the API server does not have. Informers of [Factory.ObjectOrMetadata] for
+// resources that are not built in have optionalPatience more than the others: it may be impossible
+// to list them, as with a conversion webhook that does not answer. All of these keep trying, and
+// the controllers that need them must wait for them. The error is ctx's cause.
+func (f *Factory) AwaitFilled(ctx context.Context) error {
+	var optional []*entry
 	for _, e := range f.filling() {
-		if _, err := e.absence.awaitSynced(ctx, e.checker()); err != nil {
+		if e.optional.Load() {
+			optional = append(optional, e)
+		} else if _, err := e.absence.awaitSynced(ctx, e.checker()); err != nil {
 			return err
+		}
+	}
+	patience, cancel := context.WithTimeout(ctx, optionalPatience)
+	defer cancel()
+	for _, e := range optional {
+		if _, err := e.absence.awaitSynced(patience, e.checker()); err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			klog.FromContext(ctx).Info("Going on without a full cache of a resource, which may be impossible to list",
+				"resource", e.resource.GroupResource(), "version", e.resource.Version)
 		}
 	}
 	return nil
@@ -504,8 +544,8 @@ func (f *Factory) Objects() map[schema.GroupVersionResource]int {
 }
 
 // Weights returns how many objects the factory's caches hold, by namespace, without shared caches.
-// What is cached in several forms, such as whole and as metadata, counts once. It is nil once the
-// factory has been shut down.
+// A Namespace counts as an object in itself. What is cached in several forms, such as whole and as
+// metadata, counts once. It is nil once the factory has been shut down.
 func (f *Factory) Weights() map[string]int64 {
 	weights := f.weigh()
 	f.mu.Lock()
@@ -526,9 +566,14 @@ func (f *Factory) weigh() map[string]int64 {
 	}
 	f.mu.Unlock()
 	weights := map[string]int64{}
-	for _, forms := range own {
+	for resource, forms := range own {
 		for namespace, n := range countOnce(forms) {
 			weights[namespace] += n
+		}
+		if resource == namespaces {
+			for _, namespace := range forms[0].ListKeys() {
+				weights[namespace]++
+			}
 		}
 	}
 	return weights

@@ -34,17 +34,25 @@ func (f *Factory) ObjectOrMetadata(whole ...schema.GroupResource) ObjectOrMetada
 }
 
 // ForResource returns an informer for any resource. It does not fail: it retries a resource that
-// the server does not have, like client-go's metadata informers.
+// the server does not have, or cannot list, like client-go's metadata informers. [Factory.Warm]
+// does not wait long for such a resource, so the caller must.
 func (o ObjectOrMetadata) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
+	key := sharedKey{resource: gvr, metadata: true}
 	if o.pick != nil {
-		return o.factory.picked(gvr, o.pick), nil
+		i := o.factory.picked(gvr, o.pick)
+		o.factory.setOptional(key, true)
+		key.picked = true
+		o.factory.setOptional(key, true)
+		return i, nil
 	}
 	if o.whole[gvr.GroupResource()] || o.factory.readsWhole(gvr) {
 		if typed, err := o.factory.ForResource(gvr); err == nil {
 			return typed, nil
 		}
 	}
-	return o.factory.metadata(gvr), nil
+	i := o.factory.metadata(gvr)
+	o.factory.setOptional(key, true)
+	return i, nil
 }
 
 // Reader returns the client with which the factory's metadata informers read.

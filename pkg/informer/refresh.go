@@ -25,7 +25,8 @@ const (
 // those that follow it, it asks once for all callers that come at one time. See package present
 // for the cost of an answer and what it relies on. A shared cache that stays behind lists again.
 // A resource that is not built in and that the API server does not have has no objects: Refresh
-// skips its cache if that was never filled, and otherwise it must be empty. The error says which
+// skips its cache if that was never filled, and otherwise it must be empty. It also skips caches
+// that [Factory.AwaitFilled] has given up and that are still not full. The error says which
 // resource could not be listed, or which cache was not fresh when ctx ended.
 func (f *Factory) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -53,6 +54,9 @@ func (f *Factory) Refresh(ctx context.Context) error {
 
 // refresh returns once the cache of e has seen all changes made before until.
 func (f *Factory) refresh(ctx context.Context, e *entry, until moment) error {
+	if e.optional.Load() && !e.cache().HasSynced() {
+		return nil
+	}
 	absent, err := e.absence.awaitSynced(ctx, e.cache().HasSyncedChecker())
 	switch {
 	case err != nil:
