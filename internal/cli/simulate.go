@@ -133,14 +133,14 @@ func simulateRing(r *status.Reading, ring shard.Ring, members []string, limits s
 		v.Shards[name] = len(is.Of(name))
 	}
 	if weights.PerObject > 0 {
-		v.remember(r, weights)
+		v.remember(r, then, shard.BalanceOf(plan, ring.Name, then.Memory, serving))
 	}
 	return v, nil
 }
 
-// remember adds the heap of each member. A new range takes as much besides its objects as the
-// existing ones.
-func (v *RingSimulation) remember(r *status.Reading, weights leaseapi.Weights) {
+// remember adds the heap of each member, given how the memory is distributed afterwards. A new range
+// takes as much besides its objects as the existing ones.
+func (v *RingSimulation) remember(r *status.Reading, weights leaseapi.Weights, after shard.Balance) {
 	v.Memory = map[string]SimulatedMemory{}
 	var beside int64
 	for _, m := range status.Members(r) {
@@ -164,7 +164,7 @@ func (v *RingSimulation) remember(r *status.Reading, weights leaseapi.Weights) {
 	}
 	for name, n := range v.Shards {
 		memory := v.Memory[name]
-		memory.After = weights.Bytes(v.After.Members[name]) + int64(n)*fixed + beside
+		memory.After = weights.Bytes(after.Members[name]) + weights.Fixed[name] + int64(n)*fixed + beside
 		v.Memory[name] = memory
 	}
 }

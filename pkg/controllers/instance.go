@@ -376,8 +376,20 @@ func (i *Instance) Controllers() []string {
 	return running
 }
 
-// Weigh returns how many objects the instance caches, by namespace; nil once it has ended.
-func (i *Instance) Weigh() map[string]int64 { return i.informers.Weights() }
+// given is how many objects a namespace has at least, soon after it was created: itself, and the
+// service account and the certificate of the root CA that controllers give to each.
+const given = 3
+
+// Weigh returns how many objects the instance caches, or is about to create in new namespaces, by
+// namespace; nil once it has ended. So namespaces that have just been created weigh what they will,
+// and not nothing.
+func (i *Instance) Weigh() map[string]int64 {
+	weights := i.informers.Weights()
+	for namespace, n := range weights {
+		weights[namespace] = max(n, given)
+	}
+	return weights
+}
 
 // Informers returns the instance's informers, for metrics and readiness.
 func (i *Instance) Informers() *informer.Factory { return i.informers }

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"math"
+	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -13,8 +14,9 @@ import (
 const censusCells = 64
 
 // takeCensus publishes on the Lease what the shard weighs, periodically until ctx ends, and sooner
-// when the number of its objects has clearly changed.
-func (r *shardRunner) takeCensus(ctx context.Context, instance Instance) {
+// when the number of its objects has clearly changed. sent returns how many writes the shard's work
+// has sent so far.
+func (r *shardRunner) takeCensus(ctx context.Context, instance Instance, sent func() int64) {
 	weigher, ok := instance.(Weigher)
 	if !r.shard.Namespaced() || !ok {
 		weigher = weighsNothing{}
@@ -25,6 +27,8 @@ func (r *shardRunner) takeCensus(ctx context.Context, instance Instance) {
 	}
 	every := r.member.config.CensusInterval
 	published := int64(0)
+	lease := r.member.observer.Get(leaseapi.ShardLease(r.member.config.Fleet, r.shard.ID))
+	writes := newRecentWrites(leaseapi.RecentWritesOn(lease), r.member.config.Clock.Now())
 	for waited := every; ; {
 		r.member.pause(ctx, every/6)
 		if ctx.Err() != nil {
@@ -43,16 +47,19 @@ func (r *shardRunner) takeCensus(ctx context.Context, instance Instance) {
 		if weights == nil && !loaded {
 			return // It has ended, or does not report.
 		}
+		if n, changed := writes.count(sent(), r.member.config.Clock.Now()); changed {
+			r.update(func(now *standing) { now.writing = &n })
+		}
 		r.publish(weights, load, loaded)
 		published, waited = total, 0
 	}
 }
 
-// differs reports whether a number of objects differs so much from what was published that the
-// holder should publish it at once.
-func differs(published, objects int64) bool {
+// differs reports whether a number, of objects or writes, differs so much from what was published
+// that it matters.
+func differs(published, n int64) bool {
 	const few = 100
-	difference := max(published-objects, objects-published)
+	difference := max(published-n, n-published)
 	return difference >= few && difference > published/4
 }
 
@@ -77,21 +84,57 @@ func (r *shardRunner) publish(weights map[string]int64, load Load, loaded bool) 
 }
 
 // byMemory returns the census of a shard's objects. Where the memory of the objects is known, it
-// splits the number of objects among namespaces in proportion to memory. All cells together still
-// weigh as many objects as there are, except for rounding.
+// splits the number of objects among namespaces in proportion to memory. The objects of a namespace
+// of which nothing has been measured count as average ones. All cells together still weigh as many
+// objects as there are, except for rounding.
 func byMemory(objects, bytes map[string]int64) shard.Census {
-	total, all := int64(0), int64(0)
+	total, measured, all := int64(0), int64(0), int64(0)
 	for namespace, n := range objects {
-		total, all = total+n, all+bytes[namespace]
+		total += n
+		if bytes[namespace] > 0 {
+			measured, all = measured+n, all+bytes[namespace]
+		}
 	}
 	if all == 0 {
 		return shard.NewCensus(objects)
 	}
+	perByte := float64(measured) / float64(all)
 	weights := make(map[string]int64, len(objects))
-	for namespace := range objects {
-		weights[namespace] = int64(math.Round(float64(bytes[namespace]) / float64(all) * float64(total)))
+	for namespace, n := range objects {
+		weights[namespace] = n
+		if bytes[namespace] > 0 {
+			weights[namespace] = int64(math.Round(float64(bytes[namespace]) * perByte))
+		}
 	}
 	return shard.NewCensus(weights)
+}
+
+// writesFade is how long a write counts: after that time, a little over a third of it is left.
+const writesFade = time.Hour
+
+// recentWrites counts the writes of a shard, of which older ones count less and less.
+type recentWrites struct {
+	n         float64
+	at        time.Time
+	sent      int64 // by this holder, when n was last counted
+	published int64
+}
+
+// newRecentWrites goes on from what the previous holder has published.
+func newRecentWrites(published int64, now time.Time) *recentWrites {
+	return &recentWrites{n: float64(published), at: now, published: published}
+}
+
+// count returns how many writes count, given how many this holder has sent in all, and whether that
+// has clearly changed.
+func (w *recentWrites) count(sent int64, now time.Time) (n int64, changed bool) {
+	w.n = w.n*math.Exp(-now.Sub(w.at).Seconds()/writesFade.Seconds()) + float64(sent-w.sent)
+	w.at, w.sent = now, sent
+	n = int64(math.Round(w.n))
+	if changed = differs(w.published, n); changed {
+		w.published = n
+	}
+	return n, changed
 }
 
 // weighsNothing stands in for interfaces that an Instance does not implement.

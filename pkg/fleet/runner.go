@@ -54,10 +54,12 @@ type standing struct {
 	shunned *string
 	// writes are the last writes of the last work; nil if unknown.
 	writes *fence.Writes
-	// census is the last weight of the shard's namespaces, takes the memory that it took, and
-	// counted the objects and namespaces; empty and nil before the first count.
+	// census is the last weight of the shard's namespaces, takes the memory that it took, writing
+	// its recent writes, and counted the objects and namespaces; empty and nil before the first
+	// count.
 	census  string
 	takes   *leaseapi.ShardMemory
+	writing *int64
 	counted *Counted
 }
 
@@ -172,6 +174,9 @@ func (r *shardRunner) annotations() map[string]string {
 	}
 	if now.takes != nil {
 		a[leaseapi.MemoryAnnotation] = now.takes.String()
+	}
+	if now.writing != nil {
+		a[leaseapi.RecentWritesAnnotation] = strconv.FormatInt(*now.writing, 10)
 	}
 	return a
 }

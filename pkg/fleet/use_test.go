@@ -47,7 +47,7 @@ func TestUseMovesNoShard(t *testing.T) {
 	said := func(use, state string) election.Observation {
 		o := election.Observation{Exists: true}
 		o.Annotations = map[string]string{leaserecord.StateAnnotation: state}
-		for _, name := range []string{leaseapi.UseAnnotation, leaseapi.HealthAnnotation, leaseapi.MemoryAnnotation, leaseapi.CensusAnnotation} {
+		for _, name := range []string{leaseapi.UseAnnotation, leaseapi.HealthAnnotation, leaseapi.MemoryAnnotation, leaseapi.CensusAnnotation, leaseapi.RecentWritesAnnotation} {
 			o.Annotations[name] = use
 		}
 		return o

@@ -356,7 +356,7 @@ func (w *working) runInHand(ctx context.Context) error {
 	w.update(func(now *standing) { now.counted = nil })
 	counting, stop := context.WithCancel(ctx)
 	var beside sync.WaitGroup
-	beside.Go(func() { w.takeCensus(counting, instance) })
+	beside.Go(func() { w.takeCensus(counting, instance, p.fence.Sent) })
 	beside.Go(func() { w.boundDrain(ctx, p) })
 	err := instance.Run(ctx)
 	stop()

@@ -89,6 +89,7 @@ type Fence struct {
 	claim   atomic.Pointer[Claim]
 	closed  atomic.Bool // Close was called
 	refused atomic.Uint64
+	sent    atomic.Int64
 	written writeLog
 }
 
@@ -132,6 +133,9 @@ func (f *Fence) Close() {
 	f.closed.Store(true)
 	f.claim.Store(nil)
 }
+
+// Sent returns how many mutating requests the fence has let pass. It only grows.
+func (f *Fence) Sent() int64 { return f.sent.Load() }
 
 // Writes returns the last writes through the fence, as those of the holder of term. It lacks
 // answers that nobody has read to their end.

@@ -47,6 +47,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, t.refuse(req, claim)
 	}
+	t.fence.sent.Add(1)
 	resp, err := t.next.RoundTrip(req)
 	switch {
 	case err != nil && !faults.UnansweredForgotten:

@@ -35,6 +35,9 @@ const (
 	RunningAnnotation = "flotilla.dev/running"
 	// CensusAnnotation has the weight of the shard's namespaces; see [CensusOn].
 	CensusAnnotation = "flotilla.dev/census"
+	// RecentWritesAnnotation has how much the shard's controllers have written; see
+	// [RecentWritesOn].
+	RecentWritesAnnotation = "flotilla.dev/recent-writes"
 )
 
 // Annotations of shards' and of members' Leases.

@@ -84,5 +84,5 @@ func UseOn(lease election.Observation) (u Use, published bool) {
 // what a member publishes of its use, memory and weights, which changes all the time. The planner
 // moves shards by weights, but not at once.
 func MayMoveShards(before, after election.Observation) bool {
-	return election.IsMore(before, after, UseAnnotation, HealthAnnotation, MemoryAnnotation, CensusAnnotation)
+	return election.IsMore(before, after, UseAnnotation, HealthAnnotation, MemoryAnnotation, CensusAnnotation, RecentWritesAnnotation)
 }

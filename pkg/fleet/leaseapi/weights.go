@@ -73,6 +73,16 @@ func MemoryOn(lease election.Observation) (m Memory, published bool) {
 	return m, published
 }
 
+// RecentWritesOn returns how many mutating requests the holders of a shard have sent in the last
+// hour or so, as published by the last of them; 0 if nothing readable is published.
+func RecentWritesOn(lease election.Observation) int64 {
+	n := numbers(lease.Annotations[RecentWritesAnnotation], "+")
+	if len(n) != 1 {
+		return 0
+	}
+	return min(n[0], shard.MaxCellWeight)
+}
+
 func twoNumbers(text, separator string) (a, b int64, ok bool) {
 	n := numbers(text, separator)
 	if len(n) != 2 {
@@ -94,6 +104,27 @@ func numbers(text, separator string) []int64 {
 	return all
 }
 
+// Weights are a ring's weights as holders have published them.
+type Weights struct {
+	// Weights is what the planner plans by: memory and work.
+	shard.Weights
+	// Memory is the same by memory alone. If the memory is unknown, it is Weights.
+	Memory shard.Weights
+	// PerObject is the memory of an average object of the ring, in bytes. If it is 0, for unknown,
+	// nothing is carried.
+	PerObject float64
+	// ByMemory is how much memory counts in Weights, 0 to 1. Work counts for the rest.
+	ByMemory float64
+	// Fixed is what the carried shards take without any object, by member, in bytes.
+	Fixed map[string]int64
+	// Whole reports whether the memory of all shards of other rings is known.
+	Whole bool
+}
+
+// Bytes returns the memory of that many objects of the ring, by the weights in Memory; 0 if
+// unknown.
+func (w Weights) Bytes(objects int64) int64 { return int64(float64(objects) * w.PerObject) }
+
 // WeightsOf returns the weights by which the planner plans a ring: what the holders of its shards
 // have published on their Leases, and what each member carries besides. It is complete once all
 // holders of the ring have published the weight of their namespaces. get returns the Lease of a
@@ -101,94 +132,128 @@ func numbers(text, separator string) []int64 {
 // of another ring.
 //
 // Weights are in objects. If all holders of the ring have also published the memory of their
-// shards, an object means an average one of the ring. A range whose objects are twice as large
-// weighs twice as much, and a group weighs as many objects of the ring as its memory would hold. If
-// some holders, of an older version, have not, objects are counted and groups weigh nothing.
+// shards, an object means an average one of the ring, by memory and by work:
+//
+//   - By memory, a range whose objects are twice as large weighs twice as much, and a group weighs
+//     as many objects of the ring as what is cached for it would hold.
+//   - By work, a range weighs as many objects and recent writes together as it has, and a group
+//     its recent writes.
+//
+// Memory counts as far as planning can move it: as the cached part of the memory of all shards. So
+// it decides in a large cluster, and work decides in a small one, where memory limits nobody.
+//
+// If some holders, of an older version, have not published the memory, objects are counted and
+// groups weigh nothing.
 func WeightsOf(fleet string, plan shard.Plan, ring shard.Ring, get func(lease string) election.Observation, carrier func(shard.ID) string) (w Weights, complete bool) {
-	type weighed struct {
-		census shard.Census
-		memory ShardMemory
-	}
-	var parts []weighed
-	objects, bytes, known := int64(0), int64(0), true
-	complete = true
-	for _, s := range ring.Shards {
-		lease := get(ShardLease(fleet, s.ID))
-		census, published := CensusOn(lease)
-		memory, measured := ShardMemoryOn(lease)
-		complete, known = complete && published, known && measured
-		p := weighed{census.Within(s.Range), memory}
-		parts = append(parts, p)
-		objects, bytes = objects+p.census.Total(), bytes+memory.Cached
-	}
-	var censuses []shard.Census
-	w.PerObject = float64(bytes) / float64(objects)
-	if known = known && objects > 0 && bytes > 0; !known {
-		w.PerObject = 0
-	}
-	for _, p := range parts {
-		if total := p.census.Total(); known && total > 0 {
-			p.census = scaled(p.census, float64(p.memory.Cached)/w.PerObject/float64(total))
+	l, complete := readLoads(fleet, plan, ring, get)
+	if !l.known {
+		for _, p := range l.ranges {
+			w.Census = append(w.Census, p.census...)
 		}
-		censuses = append(censuses, p.census)
+		w.Census = shard.Merge(w.Census)
+		w.Memory = w.Weights
+		return w, complete
 	}
-	w.Census = shard.Merge(censuses...)
-	if known {
-		w.weighOthers(fleet, plan, ring, get, carrier)
+	w.PerObject, w.Whole = float64(l.cached)/float64(l.objects), l.whole
+	w.ByMemory = float64(l.all.Cached) / float64(l.all.Total())
+	w.Weights, w.Memory = l.weigh(w.ByMemory, carrier), l.weigh(1, carrier)
+	w.Fixed = map[string]int64{}
+	for _, one := range l.others {
+		w.Fixed[carrier(one.id)] += one.memory.Fixed
 	}
 	return w, complete
 }
 
-// Weights are a ring's weights as holders have published them.
-type Weights struct {
-	shard.Weights
-	// PerObject is the memory of an average object of the ring, in bytes. If it is 0, for unknown,
-	// nothing is carried.
-	PerObject float64
-	// Whole reports whether the memory of all shards of other rings is known.
-	Whole bool
+// load is what the Lease of a shard says about its weight.
+type load struct {
+	id       shard.ID
+	census   shard.Census
+	memory   ShardMemory
+	measured bool // whether memory is known
+	writes   int64
 }
 
-// Bytes returns the memory of that many objects of the ring; 0 if unknown.
-func (w Weights) Bytes(objects int64) int64 { return int64(float64(objects) * w.PerObject) }
+// loads are those of all shards.
+type loads struct {
+	// ranges are those of the ring, others those of the other rings.
+	ranges, others []load
+	// objects, cached and writes are sums over the ranges, all is one over everything.
+	objects, cached, writes int64
+	all                     ShardMemory
+	// known reports whether the memory of all ranges is known and there is some, whole whether that
+	// of the others is.
+	known, whole bool
+}
+
+func readLoads(fleet string, plan shard.Plan, ring shard.Ring, get func(lease string) election.Observation) (l loads, complete bool) {
+	complete, l.known, l.whole = true, true, true
+	for _, r := range plan.Rings {
+		for _, s := range r.Shards {
+			lease := get(ShardLease(fleet, s.ID))
+			memory, measured := ShardMemoryOn(lease)
+			one := load{id: s.ID, memory: memory, measured: measured, writes: RecentWritesOn(lease)}
+			l.all.Cached += memory.Cached
+			l.all.Fixed += memory.Fixed
+			if r.Name != ring.Name {
+				l.others, l.whole = append(l.others, one), l.whole && measured
+				continue
+			}
+			census, counted := CensusOn(lease)
+			one.census = census.Within(s.Range)
+			l.ranges = append(l.ranges, one)
+			complete, l.known = complete && counted, l.known && measured
+			l.objects += one.census.Total()
+			l.cached += memory.Cached
+			l.writes += one.writes
+		}
+	}
+	l.known = l.known && l.objects > 0 && l.cached > 0
+	return l, complete
+}
+
+// weigh returns the weights if memory counts for the part byMemory, and work for the rest.
+func (l loads) weigh(byMemory float64, carrier func(shard.ID) string) shard.Weights {
+	perByte := byMemory * float64(l.objects) / float64(l.cached)
+	perWork := (1 - byMemory) * float64(l.objects) / float64(l.objects+l.writes)
+	w := shard.Weights{Groups: map[shard.ID]int64{}, Carried: map[string]int64{}}
+	for _, one := range l.ranges {
+		if total := one.census.Total(); total > 0 {
+			weight := perByte*float64(one.memory.Cached) + perWork*float64(total+one.writes)
+			w.Census = append(w.Census, scaled(one.census, weight/float64(total))...)
+		}
+	}
+	w.Census = shard.Merge(w.Census)
+	carried := map[string]float64{}
+	for _, one := range l.others {
+		if !one.measured {
+			continue
+		}
+		weight := perByte*float64(one.memory.Cached) + perWork*float64(one.writes)
+		w.Groups[one.id] = rounded(weight)
+		if member := carrier(one.id); member != "" {
+			carried[member] += weight
+		}
+	}
+	for member, weight := range carried {
+		w.Carried[member] = rounded(weight)
+	}
+	return w
+}
+
+// rounded returns a weight as the planner takes it.
+func rounded(weight float64) int64 {
+	return int64(min(math.Round(weight), float64(shard.MaxCellWeight)))
+}
 
 // scaled returns the census with its weights multiplied by factor. An absurd factor on a Lease is
 // clamped.
 func scaled(c shard.Census, factor float64) shard.Census {
-	const most = 100
+	const most = 1000
 	factor = min(max(factor, 1.0/most), most)
 	out := make(shard.Census, 0, len(c))
 	for _, cell := range c {
-		cell.Weight = min(int64(math.Round(float64(cell.Weight)*factor)), shard.MaxCellWeight)
+		cell.Weight = rounded(float64(cell.Weight) * factor)
 		out = append(out, cell)
 	}
 	return out
-}
-
-// weighOthers sets the weight of the other rings' shards, and what each member carries of them.
-func (w *Weights) weighOthers(
-	fleet string, plan shard.Plan, ring shard.Ring, get func(lease string) election.Observation, carrier func(shard.ID) string,
-) {
-	objects := func(bytes int64) int64 {
-		return int64(min(math.Round(float64(bytes)/w.PerObject), float64(shard.MaxCellWeight)))
-	}
-	bytes := map[string]int64{}
-	w.Whole, w.Groups, w.Carried = true, map[shard.ID]int64{}, map[string]int64{}
-	for _, other := range plan.Rings {
-		if other.Name == ring.Name {
-			continue
-		}
-		for _, s := range other.Shards {
-			memory, published := ShardMemoryOn(get(ShardLease(fleet, s.ID)))
-			if w.Whole = w.Whole && published; published {
-				w.Groups[s.ID] = objects(memory.Total())
-			}
-			if member := carrier(s.ID); member != "" {
-				bytes[member] += memory.Total()
-			}
-		}
-	}
-	for member, n := range bytes {
-		w.Carried[member] = objects(n)
-	}
 }

@@ -33,26 +33,14 @@ func leaseWith(memory string) election.Observation {
 	return o
 }
 
-// TestWeightsOf uses a ring of two ranges, and two groups.
+// TestWeightsOf uses a ring of two ranges, and two groups, which take nothing without any object: so
+// memory alone decides.
 func TestWeightsOf(t *testing.T) {
-	half := uint64(1) << 63
-	shards := func(ring string, names ...string) []shard.Shard {
-		var all []shard.Shard
-		for _, name := range names {
-			all = append(all, shard.Shard{ID: shard.ID{Ring: ring, Name: name}})
-		}
-		return all
-	}
-	ranges := shards("namespaces", "00", "01")
-	ranges[0].Range, ranges[1].Range = shard.Range{End: half}, shard.Range{Start: half}
-	plan := shard.Plan{Generation: 1, Rings: []shard.Ring{
-		{Name: "namespaces", Scope: shard.ScopeNamespaced, Shards: ranges},
-		{Name: "cluster", Scope: shard.ScopeCluster, Shards: shards("cluster", "garbage", "nodes")},
-	}}
+	plan := twoRanges()
 	low, high := shard.Census{{Hash: 5, Weight: 60, Namespaces: 1}, {Hash: 9, Weight: 40, Namespaces: 1}}, shard.Census{{Hash: half + 1, Weight: 300, Namespaces: 2}}
 	full := map[string][2]string{
-		"f-namespaces-00": {low.String(), "4000+7"}, "f-namespaces-01": {high.String(), "4000+7"},
-		"f-cluster-garbage": {"", "1500+500"}, "f-cluster-nodes": {"", "9990+9"},
+		"f-namespaces-00": {low.String(), "4000+0"}, "f-namespaces-01": {high.String(), "4000+0"},
+		"f-cluster-garbage": {"", "2000+0"}, "f-cluster-nodes": {"", "10000+0"},
 	}
 	carrier := func(id shard.ID) string { return map[string]string{"garbage": "a", "nodes": "b"}[id.Name] }
 	for name, tc := range map[string]struct {
@@ -67,9 +55,9 @@ func TestWeightsOf(t *testing.T) {
 		"an older holder of one":   {map[string][2]string{"f-namespaces-01": {high.String(), ""}}, true, false, []int64{60, 40, 300}, nil},
 		"nonsense":                 {map[string][2]string{"f-namespaces-01": {high.String(), "-1+5"}}, true, false, []int64{60, 40, 300}, nil},
 		"an older holder of nodes": {map[string][2]string{"f-cluster-nodes": {"", ""}}, true, false, []int64{120, 80, 200}, map[string]int64{"a": 100}},
-		"one has not counted":      {map[string][2]string{"f-namespaces-01": {"", "4000+7"}}, false, true, []int64{30, 20}, map[string]int64{"a": 25, "b": 125}},
-		"no objects":               {map[string][2]string{"f-namespaces-00": {"none", "0+7"}, "f-namespaces-01": {"none", "0+7"}}, true, false, nil, nil},
-		"one range is empty":       {map[string][2]string{"f-namespaces-00": {"none", "0+7"}}, true, true, []int64{300}, map[string]int64{"a": 150, "b": 750}},
+		"one has not counted":      {map[string][2]string{"f-namespaces-01": {"", "4000+0"}}, false, true, []int64{30, 20}, map[string]int64{"a": 25, "b": 125}},
+		"no objects":               {map[string][2]string{"f-namespaces-00": {"none", "0+0"}, "f-namespaces-01": {"none", "0+0"}}, true, false, nil, nil},
+		"one range is empty":       {map[string][2]string{"f-namespaces-00": {"none", "0+0"}}, true, true, []int64{300}, map[string]int64{"a": 150, "b": 750}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			leases := maps.Clone(full)
@@ -110,6 +98,75 @@ func TestWeightsOf(t *testing.T) {
 			}
 			if tc.carried == nil && len(w.Carried) > 0 {
 				t.Errorf("carried is %v, want nothing", w.Carried)
+			}
+		})
+	}
+}
+
+const half = uint64(1) << 63
+
+// twoRanges is a plan with two ranges and two groups.
+func twoRanges() shard.Plan {
+	shards := func(ring string, names ...string) []shard.Shard {
+		var all []shard.Shard
+		for _, name := range names {
+			all = append(all, shard.Shard{ID: shard.ID{Ring: ring, Name: name}})
+		}
+		return all
+	}
+	ranges := shards("namespaces", "00", "01")
+	ranges[0].Range, ranges[1].Range = shard.Range{End: half}, shard.Range{Start: half}
+	return shard.Plan{Generation: 1, Rings: []shard.Ring{
+		{Name: "namespaces", Scope: shard.ScopeNamespaced, Shards: ranges},
+		{Name: "cluster", Scope: shard.ScopeCluster, Shards: shards("cluster", "garbage", "nodes")},
+	}}
+}
+
+// TestWeightsByMemoryAndWork has ranges of equal size, of which one takes three times the memory,
+// and the other writes.
+func TestWeightsByMemoryAndWork(t *testing.T) {
+	plan := twoRanges()
+	const first, second, nodes = "f-namespaces-00", "f-namespaces-01", "f-cluster-nodes"
+	for name, tc := range map[string]struct {
+		// memory is what the ranges and the group of nodes take, writes are their recent writes.
+		memory, writes [3]string
+		// by memory, weights of the ranges, of the group, and of the ranges by memory alone
+		byMemory float64
+		want     [2]int64
+		carried  int64
+		memories [2]int64
+	}{
+		"all memory is cached":         {[3]string{"3000+0", "1000+0", "2000+0"}, [3]string{"", "600", ""}, 1, [2]int64{300, 100}, 200, [2]int64{300, 100}},
+		"a quarter is":                 {[3]string{"3000+6000", "1000+6000", "2000+6000"}, [3]string{"", "", ""}, 0.25, [2]int64{225, 175}, 50, [2]int64{300, 100}},
+		"a quarter is, and one range":  {[3]string{"3000+6000", "1000+6000", "2000+6000"}, [3]string{"", "600", "0"}, 0.25, [2]int64{135, 265}, 50, [2]int64{300, 100}},
+		"a quarter is, and the group":  {[3]string{"3000+6000", "1000+6000", "2000+6000"}, [3]string{"0", "x", "800"}, 0.25, [2]int64{225, 175}, 650, [2]int64{300, 100}},
+		"next to nothing is, and both": {[3]string{"3+600000", "1+600000", "0+600000"}, [3]string{"200", "600", "120"}, 0, [2]int64{133, 267}, 40, [2]int64{300, 100}},
+		"one is empty":                 {[3]string{"0+0", "1000+0", "0+0"}, [3]string{"", "", ""}, 1, [2]int64{0, 400}, 0, [2]int64{0, 400}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			get := func(lease string) election.Observation {
+				i := map[string]int{first: 0, second: 1, nodes: 2}
+				n, there := i[lease]
+				if !there {
+					return leaseWith("0+0")
+				}
+				o := leaseWith(tc.memory[n])
+				o.Annotations[RecentWritesAnnotation] = tc.writes[n]
+				o.Annotations[CensusAnnotation] = shard.Census{{Hash: uint64(n) * half, Weight: 200, Namespaces: 1}}.String()
+				return o
+			}
+			w, complete := WeightsOf("f", plan, plan.Rings[0], get, func(id shard.ID) string { return id.Name })
+			of := func(w shard.Weights) [2]int64 {
+				return [2]int64{w.Census.Within(plan.Rings[0].Shards[0].Range).Total(), w.Census.Within(plan.Rings[0].Shards[1].Range).Total()}
+			}
+			if !complete || !w.Whole || math.Abs(w.ByMemory-tc.byMemory) > 0.01 {
+				t.Errorf("complete %v, whole %v, by memory %.3f, want %.3f", complete, w.Whole, w.ByMemory, tc.byMemory)
+			}
+			if got := of(w.Weights); got != tc.want || w.Carried["nodes"] != tc.carried {
+				t.Errorf("the ranges weigh %d and the group %d, want %d and %d", got, w.Carried["nodes"], tc.want, tc.carried)
+			}
+			if got := of(w.Memory); got != tc.memories {
+				t.Errorf("by memory the ranges weigh %d, want %d", got, tc.memories)
 			}
 		})
 	}
