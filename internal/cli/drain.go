@@ -157,7 +157,7 @@ func drainOf(r *status.Reading, name string, force bool) (draining, error) {
 			continue
 		}
 		others := leaseapi.ServersOf(slices.DeleteFunc(r.Roster.Members(), func(m membership.Member) bool {
-			return m.Name == name || m.State == membership.Leaving || leaseapi.IsDrained(m)
+			return m.Name == name || m.State == membership.Leaving || leaseapi.IsDrained(m) || r.IsTried(m) && !r.IsTried(member)
 		}), ring.Name)
 		if len(others) == 0 {
 			d.keeps = append(d.keeps, ring.Name)
@@ -166,6 +166,10 @@ func drainOf(r *status.Reading, name string, force bool) (draining, error) {
 		d.others[ring.Name] = others
 	}
 	if len(d.keeps) > 0 && d.already == "" && !force {
+		if c := r.Plan.Canary; c != nil && !r.IsTried(member) {
+			return d, fmt.Errorf("member %s is the last of another version than the canary's, %s, that serves ring %s: without it, members of that version would have everything; "+
+				"start or undrain another first, promote or forget the canary, or give --force", name, status.Plain(c.Version), strings.Join(d.keeps, ", "))
+		}
 		return d, fmt.Errorf("member %s is the last that serves ring %s: the others are drained, are leaving, or serve other rings; "+
 			"start or undrain another first, or give --force: it is marked then, and keeps those shards until there is another", name, strings.Join(d.keeps, ", "))
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"io"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,6 +21,7 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // drainMark returns the drain annotation of the member's Lease.
@@ -77,6 +79,8 @@ func TestDrainRefused(t *testing.T) {
 			[]string{"the last that serves ring namespaces, cluster", "--force"}},
 		{"the last of a ring", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-1"].Annotations[leaseapi.RingsAnnotation] = "namespaces" }, []string{"the last that serves ring cluster"}},
 		{"the other leaves", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-1"].Annotations[leaserecord.StateAnnotation] = "leaving" }, []string{"the last"}},
+		{"the last beside a canary", "drain flotilla-0", func(l leases) { l.try(t, false) }, []string{"the last of another version than the canary's, v1.38.0, that serves ring namespaces, cluster", "--force"}},
+		{"the last beside an aborted canary", "drain flotilla-0", func(l leases) { l.try(t, true) }, []string{"the last of another version than the canary's", "forget the canary"}},
 		{"gone", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-0"].Spec.HolderIdentity = ptr.To("") }, []string{"flotilla-0 is gone", "--force"}},
 		{"timeout", "drain flotilla-0 --timeout=-1s", func(leases) {}, []string{"--timeout=-1s", "up to 24h0m0s"}},
 	} {
@@ -93,6 +97,21 @@ func TestDrainRefused(t *testing.T) {
 			t.Errorf("%s: written", test.name)
 		}
 	}
+}
+
+// try puts a canary of flotilla-1's version, or an aborted one, on the plan's Lease.
+func (l leases) try(t *testing.T, aborted bool) {
+	t.Helper()
+	l.versions("v1.37.1", "v1.38.0")
+	plan := testPlan(t)
+	edited := plan
+	edited.Canary = &shard.Canary{Version: "v1.38.0", Namespaces: []string{"team-a"}, Since: "2027-01-02T03:00:00Z", By: "alice", Aborted: aborted}
+	next, err := plan.Successor(edited)
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps.Copy(l, newLeases(t, next))
+	l.versions("v1.37.1", "v1.38.0")
 }
 
 // TestDrainForced checks that the last member of a ring is drained without waiting.

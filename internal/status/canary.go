@@ -22,7 +22,8 @@ type CanaryView struct {
 	Since   *time.Time `json:"since,omitempty"`
 	By      string     `json:"by,omitempty"`
 	Aborted bool       `json:"aborted,omitempty"`
-	// Members are the live members of the version, Others those of other versions.
+	// Members are the live members of the version, Others those of other versions, without drained
+	// ones.
 	Members []string `json:"members,omitempty"`
 	Others  []string `json:"others,omitempty"`
 	// Tried are the shards that it is for, and Kept how many of them members of the version hold.
@@ -75,9 +76,10 @@ func (r *Reading) Canary() *CanaryView {
 		v.Since = Stamp(since)
 	}
 	for _, m := range r.Roster.Members() {
-		if leaseapi.VersionOf(m) == c.Version {
+		switch {
+		case r.IsTried(m):
 			v.Members = append(v.Members, m.Name)
-		} else {
+		case !leaseapi.IsDrained(m):
 			v.Others = append(v.Others, m.Name)
 		}
 	}
@@ -100,6 +102,11 @@ func (r *Reading) Canary() *CanaryView {
 	return v
 }
 
+// IsTried reports whether a member has the version of the plan's canary; false without one.
+func (r *Reading) IsTried(m membership.Member) bool {
+	return r.Plan.Canary != nil && leaseapi.VersionOf(m) == r.Plan.Canary.Version
+}
+
 // knows reports whether a member of the version was there recently.
 func (r *Reading) knows(version string) bool {
 	return slices.ContainsFunc(r.Known, func(m membership.Member) bool { return leaseapi.VersionOf(m) == version })
@@ -116,7 +123,7 @@ func (f *finder) canary() {
 	case v.Aborted && len(v.Members) == 0:
 		text = "aborted: its members get nothing if they come back, until 'flotilla canary forget'"
 	case v.Aborted && len(v.Others) == 0:
-		severity, text = Warning, "aborted, but no live member has another version, so its members have everything"
+		severity, text = Warning, "aborted, but no live member that is not drained has another version, so its members have everything"
 	case v.Aborted:
 		text = v.Standing() + "; roll them back, then 'flotilla canary forget'"
 	case len(v.Members) == 0 && r.knows(v.Version):
@@ -124,7 +131,7 @@ func (f *finder) canary() {
 	case len(v.Members) == 0:
 		text = "no member of that version is live yet, so the others have everything"
 	case len(v.Others) == 0:
-		severity, text = Warning, "no member of another version is live, so its members have everything"
+		severity, text = Warning, "no member of another version is live and not drained, so its members have everything"
 	case v.Unfinished() != nil && v.Since != nil && r.AsOf.Sub(*v.Since) >= stuckAfter:
 		severity, text = Warning, v.Unfinished().Error()
 	}

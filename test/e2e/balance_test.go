@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -25,11 +26,11 @@ var balanced = flag.Int("balanced", 0, "number of namespaces ns-0, ns-1, ... in 
 // objects.
 const configMaps = 8
 
-// mostOverMean limits the memory that the shards of the fullest member take, relative to the mean.
+// mostOverMean limits what the shards of the heaviest member weigh, relative to the mean.
 const mostOverMean = 1.10
 
 // TestBalance creates namespaces whose names hash into half of the equal ranges, and waits until
-// the planner has balanced the memory that the members' shards take, as the holders estimate it.
+// the planner has balanced what the members' shards weigh, by memory and by work.
 func TestBalance(t *testing.T) {
 	if *balanced == 0 {
 		t.Skip("left out: takes minutes, make long RUN=balance")
@@ -46,12 +47,12 @@ func TestBalance(t *testing.T) {
 	}
 	f.settle(t, leaseDuration+harness.Patience)
 	began, first := time.Now(), ""
-	harness.Eventually(t, harness.Patience, "memory even", func(ctx context.Context) error {
-		takes, ratio, generation, err := f.memory(ctx)
+	harness.Eventually(t, harness.Patience, "weights even", func(ctx context.Context) error {
+		weigh, ratio, generation, err := f.weights(ctx)
 		if err != nil {
 			return err
 		}
-		line := fmt.Sprintf("after %.0f s, generation %d: bytes %v, max/mean %.2f", time.Since(began).Seconds(), generation, takes, ratio)
+		line := fmt.Sprintf("after %.0f s, generation %d: %v objects, max/mean %.2f", time.Since(began).Seconds(), generation, weigh, ratio)
 		if first == "" {
 			first = line
 			t.Log(line)
@@ -81,43 +82,43 @@ func (f *fleetRun) createNamespaces(t *testing.T, n int) {
 	}
 }
 
-// memory returns the memory that each member's shards take, in bytes, according to their Leases,
-// the greatest over the mean, and the generation. Like the planner, it counts what is cached for a
-// range, but not what every range takes in addition. It fails while a shard is not held, or its
-// holder has not said what it takes.
-func (f *fleetRun) memory(ctx context.Context) (takes map[string]int64, ratio float64, generation int64, err error) {
+// weights returns what each member's shards weigh to the planner, by what their holders have
+// published, in objects, the greatest over the mean, and the generation. It fails while a shard is
+// not held, or its holder has published no weight.
+func (f *fleetRun) weights(ctx context.Context) (weigh map[string]int64, ratio float64, generation int64, err error) {
 	leases, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: leaseapi.FleetLabel + "=" + harness.Fleet})
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	records := map[string]leaserecord.Record{}
+	observations := map[string]election.Observation{}
 	var plan shard.Plan
 	for i := range leases.Items {
 		lease := &leases.Items[i]
-		records[lease.Name] = leaserecord.From(lease)
+		observations[lease.Name] = election.Observation{Record: leaserecord.From(lease), Exists: true}
 		if lease.Name == leaseapi.PlanLease(harness.Fleet) {
 			if plan, err = leaseapi.PlanOn(lease); err != nil {
 				return nil, 0, 0, err
 			}
 		}
 	}
-	takes = map[string]int64{}
+	holder := func(id shard.ID) string {
+		return leaserecord.MemberOf(observations[leaseapi.ShardLease(harness.Fleet, id)].Holder)
+	}
+	ring, _ := plan.Ring(catalogue.NamespacesRing)
+	all, complete := leaseapi.WeightsOf(harness.Fleet, plan, ring, func(name string) election.Observation { return observations[name] }, holder)
+	if !complete || !all.Whole {
+		return nil, 0, 0, fmt.Errorf("weights are published for all of the ring: %t, for all other shards: %t", complete, all.Whole)
+	}
+	weigh = maps.Clone(all.Carried)
+	for _, s := range ring.Shards {
+		if holder(s.ID) == "" {
+			return nil, 0, 0, fmt.Errorf("nobody holds %s", s.ID)
+		}
+		weigh[holder(s.ID)] += all.Census.Within(s.Range).Total()
+	}
 	var total, most int64
-	for _, s := range plan.Shards() {
-		record := records[leaseapi.ShardLease(harness.Fleet, s.ID)]
-		said, published := leaseapi.ShardMemoryOn(election.Observation{Record: record})
-		if record.Holder == "" || !published {
-			return nil, 0, 0, fmt.Errorf("%s is held by %q, its memory published: %t", s.ID, record.Holder, published)
-		}
-		bytes := said.Cached
-		if !s.Namespaced() {
-			bytes = said.Total()
-		}
-		takes[leaserecord.MemberOf(record.Holder)] += bytes
-		total += bytes
+	for _, n := range weigh {
+		total, most = total+n, max(most, n)
 	}
-	for _, bytes := range takes {
-		most = max(most, bytes)
-	}
-	return takes, float64(most) * float64(len(f.members)) / float64(max(total, 1)), plan.Generation, nil
+	return weigh, float64(most) * float64(len(f.members)) / float64(max(total, 1)), plan.Generation, nil
 }

@@ -13,6 +13,9 @@
 //   - A live holder keeps its Lease. A member acquires a Lease only if it has no holder, has been
 //     absent for LeaseDuration, or has been unchanged for LeaseDuration or the Lease's own
 //     duration, whichever is longer. Every acquisition has a new term.
+//   - Members may have different timings: a right lasts in proportion less if a renewal declares
+//     less than the member's LeaseDuration, and within a term no renewal shortens what the Lease
+//     declares, up to ten times the writer's own.
 //   - Members write only the fields of an election to the Lease: holder, term, duration and times.
 //   - With the default timing, members share the work: about one update per RetryPeriod, however
 //     many members there are.
