@@ -89,7 +89,7 @@ func New(c Config) (*Member, error) {
 		return nil, fmt.Errorf("fleet member: Replanning.Limits: %w", err)
 	}
 	if c.Replanning.Urgent == 0 {
-		c.Replanning.Urgent = max(1.5, 1.2*c.Replanning.Limits.Trigger)
+		c.Replanning.Urgent = max(1.3, 1.2*c.Replanning.Limits.Trigger)
 	}
 	if !(c.Replanning.Urgent > c.Replanning.Limits.Trigger) {
 		return nil, fmt.Errorf("fleet member: Replanning.Urgent is %v, must be greater than Replanning.Limits.Trigger, %v", c.Replanning.Urgent, c.Replanning.Limits.Trigger)
