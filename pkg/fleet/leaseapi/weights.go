@@ -136,8 +136,8 @@ func (w Weights) Bytes(objects int64) int64 { return int64(float64(objects) * w.
 //
 //   - By memory, a range whose objects are twice as large weighs twice as much, and a group weighs
 //     as many objects of the ring as what is cached for it would hold.
-//   - By work, a range weighs as many objects and recent writes together as it has, and a group
-//     its recent writes.
+//   - By work, a range weighs its objects and its recent writes together, and a group its recent
+//     writes.
 //
 // Memory counts as far as planning can move it: as the cached part of the memory of all shards. So
 // it decides in a large cluster, and work decides in a small one, where memory limits nobody.
