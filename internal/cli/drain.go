@@ -26,7 +26,8 @@ func (c Config) drainCommand() *cobra.Command {
 by one as in any planned move, and gets no others until 'flotilla undrain'. It stays so
 when it is started anew under the same name.
 
-The last member that serves a ring is not drained, unless with --force; and it goes on
+The last member of another version than a canary's is not drained, unless with --force:
+everything would go to the version on trial. Nor is the last that serves a ring; and it goes on
 serving the ring then, since a shard with an owner is worth more than what was asked for.`,
 		oneMember, nil)
 	command.RunE = func(cmd *cobra.Command, args []string) error {
@@ -152,24 +153,35 @@ func drainOf(r *status.Reading, name string, force bool) (draining, error) {
 		return d, nil
 	}
 	member, _ := r.Roster.Get(name)
+	var toTried []string
 	for _, ring := range r.Plan.Rings {
 		if len(leaseapi.ServersOf([]membership.Member{member}, ring.Name)) == 0 {
 			continue
 		}
-		others := leaseapi.ServersOf(slices.DeleteFunc(r.Roster.Members(), func(m membership.Member) bool {
-			return m.Name == name || m.State == membership.Leaving || leaseapi.IsDrained(m) || r.IsTried(m) && !r.IsTried(member)
-		}), ring.Name)
+		rest := slices.DeleteFunc(r.Roster.Members(), func(m membership.Member) bool {
+			return m.Name == name || m.State == membership.Leaving || leaseapi.IsDrained(m)
+		})
+		others := leaseapi.ServersOf(rest, ring.Name)
 		if len(others) == 0 {
 			d.keeps = append(d.keeps, ring.Name)
 			continue
 		}
+		if !r.IsTried(member) {
+			// Shards outside of the canary go to its version only if nobody else is left.
+			untried := leaseapi.ServersOf(slices.DeleteFunc(rest, r.IsTried), ring.Name)
+			if len(untried) == 0 {
+				toTried = append(toTried, ring.Name)
+			} else {
+				others = untried
+			}
+		}
 		d.others[ring.Name] = others
 	}
+	if len(toTried) > 0 && d.already == "" && !force {
+		return d, fmt.Errorf("member %s is the last of another version than the canary's, %s, that serves ring %s: members of that version would get everything; "+
+			"start or undrain another first, promote or forget the canary, or give --force", name, status.Plain(r.Plan.Canary.Version), strings.Join(toTried, ", "))
+	}
 	if len(d.keeps) > 0 && d.already == "" && !force {
-		if c := r.Plan.Canary; c != nil && !r.IsTried(member) {
-			return d, fmt.Errorf("member %s is the last of another version than the canary's, %s, that serves ring %s: without it, members of that version would have everything; "+
-				"start or undrain another first, promote or forget the canary, or give --force", name, status.Plain(c.Version), strings.Join(d.keeps, ", "))
-		}
 		return d, fmt.Errorf("member %s is the last that serves ring %s: the others are drained, are leaving, or serve other rings; "+
 			"start or undrain another first, or give --force: it is marked then, and keeps those shards until there is another", name, strings.Join(d.keeps, ", "))
 	}

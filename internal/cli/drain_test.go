@@ -125,6 +125,17 @@ func TestDrainForced(t *testing.T) {
 	}
 }
 
+// TestDrainForcedBesideACanary checks that the command says where everything goes.
+func TestDrainForcedBesideACanary(t *testing.T) {
+	l := newLeases(t, testPlan(t))
+	l.try(t, false)
+	c := newCluster(l)
+	out, _, err := c.run(t, "", "drain", "flotilla-0", "--force", "--wait=false")
+	if err != nil || !strings.Contains(out, "Its shards of ring namespaces go to flotilla-1") || strings.Contains(out, "keeps") || c.drainMark(t, "flotilla-0") == "" {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // Each renewal costs one more try, and the error says when the command gives up.
 func TestDrainInConflict(t *testing.T) {
 	c := newCluster(newLeases(t, testPlan(t)))
