@@ -102,7 +102,6 @@ func TestDrainRefused(t *testing.T) {
 // try puts a canary of flotilla-1's version, or an aborted one, on the plan's Lease.
 func (l leases) try(t *testing.T, aborted bool) {
 	t.Helper()
-	l.versions("v1.37.1", "v1.38.0")
 	plan := testPlan(t)
 	edited := plan
 	edited.Canary = &shard.Canary{Version: "v1.38.0", Namespaces: []string{"team-a"}, Since: "2027-01-02T03:00:00Z", By: "alice", Aborted: aborted}

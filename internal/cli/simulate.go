@@ -133,13 +133,13 @@ func simulateRing(r *status.Reading, ring shard.Ring, members []string, limits s
 		v.Shards[name] = len(is.Of(name))
 	}
 	if weights.PerObject > 0 {
-		v.remember(r, then, shard.BalanceOf(plan, ring.Name, then.Memory, serving))
+		v.remember(r, then, shard.BalanceOf(plan, ring.Name, then.Memory(), serving))
 	}
 	return v, nil
 }
 
-// remember adds the heap of each member, given how the memory is distributed afterwards. A new range
-// takes as much besides its objects as the existing ones.
+// remember adds the heap of each member, given how the memory is distributed afterwards. A new
+// range takes as much besides its objects as the existing ones.
 func (v *RingSimulation) remember(r *status.Reading, weights leaseapi.Weights, after shard.Balance) {
 	v.Memory = map[string]SimulatedMemory{}
 	var beside int64

@@ -13,7 +13,8 @@ import (
 
 // announce calls running once all caches are full, at once if they are: then the controllers have
 // nothing more to wait for. Caches of resources that cannot be read do not count: only the garbage
-// collector and the quota controller need them, and wait by themselves. wait returns after that, or after the end of ctx.
+// collector and the quota controller need them, and wait by themselves. wait returns after that, or
+// after the end of ctx.
 func (i *Instance) announce(ctx context.Context) (wait func()) {
 	if i.informers.HasSynced() {
 		i.running()

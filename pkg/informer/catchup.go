@@ -28,8 +28,7 @@ type Mark struct {
 func (f *Factory) CatchUp(ctx context.Context, marks map[schema.GroupResource]Mark) error {
 	for _, e := range f.filling() {
 		mark, written := marks[e.resource.GroupResource()]
-		givenUp := e.optional.Load() && !e.cache().HasSynced()
-		if !written || givenUp || e.narrow != "" && passed(e, mark) {
+		if !written || e.givenUp() || e.narrow != "" && passed(e, mark) {
 			continue
 		}
 		if e.narrow != "" {

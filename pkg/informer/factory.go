@@ -85,6 +85,10 @@ type entry struct {
 	filling, started bool
 }
 
+// givenUp reports whether the cache is one that [Factory.AwaitFilled] does not wait for, and is
+// still not full.
+func (e *entry) givenUp() bool { return e.optional.Load() && !e.cache().HasSynced() }
+
 // cache returns the informer that fills the entry's cache.
 func (e *entry) cache() *store.Informer {
 	if v, shared := e.SharedIndexInformer.(*view); shared {
@@ -370,9 +374,9 @@ func (f *Factory) StartWithContext(ctx context.Context) {
 }
 
 // Warm fills the caches of the informers that have been asked for, and returns when they have
-// synced, except those that [Factory.AwaitFilled] does not wait for. Handlers get no events before StartWithContext, however long
-// that is, and none are kept for them: they then start from the cache as it is. The error says that
-// ctx ended first. The caches stay fresh until Shutdown.
+// synced, except those that [Factory.AwaitFilled] does not wait for. Handlers get no events before
+// StartWithContext, however long that is, and none are kept for them: they then start from the
+// cache as it is. The error says that ctx ended first. The caches stay fresh until Shutdown.
 func (f *Factory) Warm(ctx context.Context) error {
 	f.mu.Lock()
 	if f.shutdown {

@@ -37,12 +37,11 @@ func (f *Factory) ObjectOrMetadata(whole ...schema.GroupResource) ObjectOrMetada
 // the server does not have, or cannot list, like client-go's metadata informers. [Factory.Warm]
 // does not wait long for such a resource, so the caller must.
 func (o ObjectOrMetadata) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
-	key := sharedKey{resource: gvr, metadata: true}
 	if o.pick != nil {
 		i := o.factory.picked(gvr, o.pick)
-		o.factory.setOptional(key, true)
-		key.picked = true
-		o.factory.setOptional(key, true)
+		for _, picked := range []bool{false, true} { // of a cluster-scoped resource it is all
+			o.factory.setOptional(sharedKey{resource: gvr, metadata: true, picked: picked}, true)
+		}
 		return i, nil
 	}
 	if o.whole[gvr.GroupResource()] || o.factory.readsWhole(gvr) {
@@ -51,7 +50,7 @@ func (o ObjectOrMetadata) ForResource(gvr schema.GroupVersionResource) (informer
 		}
 	}
 	i := o.factory.metadata(gvr)
-	o.factory.setOptional(key, true)
+	o.factory.setOptional(sharedKey{resource: gvr, metadata: true}, true)
 	return i, nil
 }
 

@@ -54,7 +54,7 @@ func (f *Factory) Refresh(ctx context.Context) error {
 
 // refresh returns once the cache of e has seen all changes made before until.
 func (f *Factory) refresh(ctx context.Context, e *entry, until moment) error {
-	if e.optional.Load() && !e.cache().HasSynced() {
+	if e.givenUp() {
 		return nil
 	}
 	absent, err := e.absence.awaitSynced(ctx, e.cache().HasSyncedChecker())

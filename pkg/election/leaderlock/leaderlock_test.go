@@ -106,8 +106,8 @@ func TestLeaderLockWaitsForStockLeader(t *testing.T) {
 	}
 }
 
-// TestMembersOfDifferentTimings has members with short and with long Leases, as in a rolling restart
-// that changes the flags. A stock candidate waits for as long as the last renewal declares, whoever
+// TestMembersOfDifferentTimings has members with short and with long Leases, as in a rolling
+// restart that changes the flags. A stock candidate waits for as long as the last renewal declares, whoever
 // wrote it, and finds the Lease valid for no longer.
 func TestMembersOfDifferentTimings(t *testing.T) {
 	slow := func(_ *lockNode, c *Config) { c.Timing = slowTiming }

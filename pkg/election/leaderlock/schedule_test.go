@@ -36,8 +36,8 @@ var (
 //   - once the faults are over, a candidate leads, or every member holds its leader lock.
 //
 // In half of the schedules some members have Leases that last four times as long, as in a rolling
-// restart that changes the flags. Members' clocks differ in speed from the candidates' by up to a quarter, and in their readings by
-// hours. The test leaves out faults that client-go's elector does not tolerate by itself:
+// restart that changes the flags. Members' clocks differ in speed from the candidates' by up to a
+// quarter, and in their readings by hours. The test leaves out faults that client-go's elector does not tolerate by itself:
 // candidates are never stalled, and get their answers within half a second. A candidate believes
 // that it leads for up to RetryPeriod + RenewDeadline from an answer, which leaves three of
 // LeaseDuration's fifteen seconds.
@@ -216,7 +216,7 @@ func (sc *lockSchedule) run() {
 		c.client.Heal()
 		c.start()
 	}
-	time.Sleep(6 * slowTiming.LeaseDuration / 4) // virtual
+	time.Sleep(slowTiming.LeaseDuration * 3 / 2) // virtual
 	synctest.Wait()
 	sc.judgeFinalState()
 	for _, m := range sc.members {

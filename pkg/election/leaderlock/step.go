@@ -119,8 +119,7 @@ type output struct {
 //
 // The first row that applies is taken. "self" and "other" are the holder that the Lease names;
 // deadline is RenewDeadline after lastRenew, or sooner after a renewal that declares less than
-// LeaseDuration. Requests wait while busy and until notBefore. A suspended
-// right is not valid.
+// LeaseDuration. Requests wait while busy and until notBefore. A suspended right is not valid.
 //
 //	Phase  Condition                                   Action               Right
 //	idle   nothing known of the Lease                  wait                 none

@@ -108,8 +108,6 @@ func numbers(text, separator string) []int64 {
 type Weights struct {
 	// Weights is what the planner plans by: memory and work.
 	shard.Weights
-	// Memory is the same by memory alone. If the memory is unknown, it is Weights.
-	Memory shard.Weights
 	// PerObject is the memory of an average object of the ring, in bytes. If it is 0, for unknown,
 	// nothing is carried.
 	PerObject float64
@@ -119,9 +117,20 @@ type Weights struct {
 	Fixed map[string]int64
 	// Whole reports whether the memory of all shards of other rings is known.
 	Whole bool
+
+	loads   loads
+	carrier func(shard.ID) string
 }
 
-// Bytes returns the memory of that many objects of the ring, by the weights in Memory; 0 if
+// Memory returns the weights by memory alone. If the memory is unknown, they are Weights.
+func (w Weights) Memory() shard.Weights {
+	if w.PerObject == 0 {
+		return w.Weights
+	}
+	return w.loads.weigh(1, w.carrier)
+}
+
+// Bytes returns the memory of that many objects of the ring, by the weights of Memory; 0 if
 // unknown.
 func (w Weights) Bytes(objects int64) int64 { return int64(float64(objects) * w.PerObject) }
 
@@ -151,12 +160,12 @@ func WeightsOf(fleet string, plan shard.Plan, ring shard.Ring, get func(lease st
 			w.Census = append(w.Census, p.census...)
 		}
 		w.Census = shard.Merge(w.Census)
-		w.Memory = w.Weights
 		return w, complete
 	}
 	w.PerObject, w.Whole = float64(l.cached)/float64(l.objects), l.whole
 	w.ByMemory = float64(l.all.Cached) / float64(l.all.Total())
-	w.Weights, w.Memory = l.weigh(w.ByMemory, carrier), l.weigh(1, carrier)
+	w.loads, w.carrier = l, carrier
+	w.Weights = l.weigh(w.ByMemory, carrier)
 	w.Fixed = map[string]int64{}
 	for _, one := range l.others {
 		w.Fixed[carrier(one.id)] += one.memory.Fixed

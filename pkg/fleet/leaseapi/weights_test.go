@@ -165,7 +165,7 @@ func TestWeightsByMemoryAndWork(t *testing.T) {
 			if got := of(w.Weights); got != tc.want || w.Carried["nodes"] != tc.carried {
 				t.Errorf("the ranges weigh %d and the group %d, want %d and %d", got, w.Carried["nodes"], tc.want, tc.carried)
 			}
-			if got := of(w.Memory); got != tc.memories {
+			if got := of(w.Memory()); got != tc.memories {
 				t.Errorf("by memory the ranges weigh %d, want %d", got, tc.memories)
 			}
 		})
