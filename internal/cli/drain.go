@@ -159,7 +159,7 @@ func drainOf(r *status.Reading, name string, force bool) (draining, error) {
 			continue
 		}
 		rest := slices.DeleteFunc(r.Roster.Members(), func(m membership.Member) bool {
-			return m.Name == name || m.State == membership.Leaving || leaseapi.IsDrained(m)
+			return m.Name == name || m.State == membership.Leaving || leaseapi.IsDrained(m) || leaseapi.RefusesPlan(m, r.Plan.Generation)
 		})
 		others := leaseapi.ServersOf(rest, ring.Name)
 		if len(others) == 0 {
@@ -182,7 +182,7 @@ func drainOf(r *status.Reading, name string, force bool) (draining, error) {
 			"start or undrain another first, promote or forget the canary, or give --force", name, status.Plain(r.Plan.Canary.Version), strings.Join(toTried, ", "))
 	}
 	if len(d.keeps) > 0 && d.already == "" && !force {
-		return d, fmt.Errorf("member %s is the last that serves ring %s: the others are drained, are leaving, or serve other rings; "+
+		return d, fmt.Errorf("member %s is the last that serves ring %s: the others are drained, are leaving, refuse the plan, or serve other rings; "+
 			"start or undrain another first, or give --force: it is marked then, and keeps those shards until there is another", name, strings.Join(d.keeps, ", "))
 	}
 	return d, nil

@@ -79,6 +79,11 @@ func TestDrainRefused(t *testing.T) {
 			[]string{"the last that serves ring namespaces, cluster", "--force"}},
 		{"the last of a ring", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-1"].Annotations[leaseapi.RingsAnnotation] = "namespaces" }, []string{"the last that serves ring cluster"}},
 		{"the other leaves", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-1"].Annotations[leaserecord.StateAnnotation] = "leaving" }, []string{"the last"}},
+		{"the other refuses the plan", "drain flotilla-0 --wait=false", func(l leases) {
+			other := l["flotilla-member-flotilla-1"].Annotations
+			other[leaseapi.RefusedAnnotation] = "1:lacks a controller"
+			delete(other, leaseapi.GenerationAnnotation)
+		}, []string{"the last"}},
 		{"the last beside a canary", "drain flotilla-0", func(l leases) { l.try(t, false) }, []string{"the last of another version than the canary's, v1.38.0, that serves ring namespaces, cluster", "--force"}},
 		{"the last beside an aborted canary", "drain flotilla-0", func(l leases) { l.try(t, true) }, []string{"the last of another version than the canary's", "forget the canary"}},
 		{"gone", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-0"].Spec.HolderIdentity = ptr.To("") }, []string{"flotilla-0 is gone", "--force"}},

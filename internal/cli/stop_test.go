@@ -105,6 +105,14 @@ func (l leases) still(members ...string) {
 	}
 }
 
+// gone releases everything, as when all members have ended.
+func (l leases) gone() {
+	l.free()
+	for _, name := range []string{"flotilla-0", "flotilla-1"} {
+		l[leaserecord.MemberLease(testFleet, name)].Spec.HolderIdentity = ptr.To("")
+	}
+}
+
 // free releases all shards.
 func (l leases) free() {
 	for _, lease := range l {
@@ -132,6 +140,12 @@ func TestStopAndStartWait(t *testing.T) {
 			"", "waited 20s for the fleet to stop; the stop stays in force: shards are still held, or may be, by member flotilla-1, which holds 0", true},
 		{"leader lock not released", "stop --wait=20s", func(leases) {}, func(l leases) { l.still("flotilla-0", "flotilla-1"); l.free() },
 			"", "the leader lock, Lease kube-controller-manager, is still held by the fleet", true},
+		{"no member lives, stock leads", "stop", func(l leases) { l.gone(); l.leaderLock("stock_1") }, func(leases) {},
+			"", "No member runs anything after 0s; the leader lock, Lease kube-controller-manager, is held by stock_1\n", false},
+		{"no member lives, nobody leads", "stop", func(l leases) {
+			l.gone()
+			l["kube-controller-manager"].Spec.RenewTime = &metav1.MicroTime{Time: testNow.Add(-time.Minute)}
+		}, func(leases) {}, "", ": nobody may be running its controllers\n", false},
 		{"started meanwhile", "stop", func(leases) {}, func(l leases) { delete(l["flotilla-plan"].Annotations, leaseapi.StopAnnotation) }, "", "somebody has started it", true},
 		{"started", "start", func(l leases) {
 			l["flotilla-plan"].Annotations[leaseapi.StopAnnotation] = "2027-01-02T03:04:05Z by alice"

@@ -30,11 +30,20 @@ type LeaderLockView struct {
 // elsewhere reports whether somebody else holds the leader lock.
 func (l LeaderLockView) elsewhere() bool { return l.Holder != "" && !l.Held }
 
-// LeaderLocks returns the leader locks that live members wait for, in the members' order.
+// LeaderLocks returns the leader locks that live members wait for, in the members' order. If no
+// member lives, it returns those of all members that have ever been there.
 func (r *Reading) LeaderLocks() []LeaderLockView {
-	var names []string
+	var said, names []string
 	for _, m := range r.Roster.Members() {
-		for name := range strings.SplitSeq(m.Annotations[leaseapi.LeaderLocksAnnotation], ",") {
+		said = append(said, m.Annotations[leaseapi.LeaderLocksAnnotation])
+	}
+	if len(said) == 0 {
+		for _, m := range leaseapi.PresencesOf(r.Fleet, r.sorted) {
+			said = append(said, m.Annotations[leaseapi.LeaderLocksAnnotation])
+		}
+	}
+	for _, list := range said {
+		for name := range strings.SplitSeq(list, ",") {
 			if name != "" && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
@@ -58,8 +67,12 @@ func (r *Reading) LeaderLocks() []LeaderLockView {
 	return leaderLocks
 }
 
-// WaitsFor returns the first leader lock that somebody else holds; nil if there is none.
+// WaitsFor returns the first leader lock that live members wait for and somebody else holds; nil if
+// there is none.
 func (r *Reading) WaitsFor() *LeaderLockView {
+	if len(r.Roster.Members()) == 0 {
+		return nil
+	}
 	leaderLocks := r.LeaderLocks()
 	if i := slices.IndexFunc(leaderLocks, LeaderLockView.elsewhere); i >= 0 {
 		return &leaderLocks[i]

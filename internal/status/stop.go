@@ -66,7 +66,7 @@ func (v *StopView) Unfinished(r *Reading) error {
 		}
 	}
 	for _, l := range r.LeaderLocks() {
-		if l.Held {
+		if l.Held && !l.Silent {
 			return fmt.Errorf("the leader lock, Lease %s, is still held by the fleet", l.Lease)
 		}
 	}
@@ -91,6 +91,8 @@ func (r *Reading) Leaders() string {
 		switch {
 		case l.Holder == "":
 			texts = append(texts, fmt.Sprintf("the leader lock, Lease %s, is free: nobody runs its controllers", l.Lease))
+		case l.Silent:
+			texts = append(texts, fmt.Sprintf("the leader lock, Lease %s, names %s, which has not renewed it%s: nobody may be running its controllers", l.Lease, Plain(l.Holder), forTime(l.silence)))
 		case l.Held:
 			texts = append(texts, fmt.Sprintf("the leader lock, Lease %s, is held by the fleet", l.Lease))
 		default:

@@ -2,12 +2,19 @@ package informer
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 )
+
+// failureCounts is for how long a failed request says that a resource cannot be read. Reflectors try
+// again within half a minute, and a request may wait as long for a webhook.
+const failureCounts = 2 * time.Minute
 
 // absence records whether the API server has a resource that is not built in, by its last answer to
 // a list or watch. Informers of an absent resource keep trying; nobody who waits for all informers
@@ -17,6 +24,8 @@ type absence struct {
 	mu sync.Mutex
 	// noted is closed while the resource is absent.
 	noted chan struct{}
+	// failed is when the last request failed although the resource may be there; zero if it did not.
+	failed time.Time
 }
 
 // absenceOf returns the absence of a resource; nil for one that is built in.
@@ -34,21 +43,63 @@ func (p *Pool) absenceOf(gvr schema.GroupVersionResource) *absence {
 	return a
 }
 
-// note records the answer to a request. Errors count only if they say that there is no such
-// resource.
-func (a *absence) note(err error) {
-	if a == nil || err != nil && !apierrors.IsNotFound(err) {
+// Failing returns the resources that are not built in and that cannot be read at the moment, in
+// order: the last request for each was refused or not answered, as with a conversion webhook that is
+// down. Resources that the API server does not have are left out.
+func (p *Pool) Failing() []schema.GroupResource {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var failing []schema.GroupResource
+	for gvr, a := range p.absences {
+		if resource := gvr.GroupResource(); a.failing(p.config.Clock.Now()) && !slices.Contains(failing, resource) {
+			failing = append(failing, resource)
+		}
+	}
+	slices.SortFunc(failing, func(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) })
+	return failing
+}
+
+// failing reports whether the last request failed although the resource may be there. If nobody has
+// asked again, that is forgotten.
+func (a *absence) failing(now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.failed.IsZero() && now.Sub(a.failed) < failureCounts
+}
+
+// note records the answer to a request that ended now.
+func (a *absence) note(err error, now time.Time) {
+	if a == nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if err != nil && !apierrors.IsNotFound(err) {
+		a.failed = now
+		return
+	}
+	a.failed = time.Time{}
+	a.setLocked(err != nil)
+}
+
+// begun records that a list in the form of a watch has begun. That may still fail.
+func (a *absence) begun() {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.setLocked(false)
+}
+
+func (a *absence) setLocked(absent bool) {
 	was := false
 	select {
 	case <-a.noted:
 		was = true
 	default:
 	}
-	switch absent := err != nil; {
+	switch {
 	case absent && !was:
 		close(a.noted)
 	case !absent && was:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -197,6 +198,7 @@ type observedResource struct {
 	absence *absence
 	// listsOnly says that the client, a fake, does not know lists in the form of watches.
 	listsOnly bool
+	now       func() time.Time
 }
 
 // observed returns read for an informer of key, and records absence. A built-in resource is always
@@ -206,13 +208,13 @@ func (p *Pool) observed(key sharedKey, read listwatch.Reader, listsOnly bool) li
 	if a == nil && !listsOnly {
 		return read
 	}
-	return observedResource{Reader: read, absence: a, listsOnly: listsOnly}
+	return observedResource{Reader: read, absence: a, listsOnly: listsOnly, now: p.config.Clock.Now}
 }
 
 // List implements listwatch.Reader.
 func (r observedResource) List(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	list, err := r.Reader.List(ctx, options)
-	r.absence.note(err)
+	r.note(ctx, err)
 	return list, err
 }
 
@@ -222,8 +224,19 @@ func (r observedResource) Watch(ctx context.Context, options metav1.ListOptions)
 		return nil, errNoStreams
 	}
 	w, err := r.Reader.Watch(ctx, options)
-	r.absence.note(err)
+	if err == nil && listwatch.Streams(options) {
+		r.absence.begun()
+	} else {
+		r.note(ctx, err)
+	}
 	return w, err
+}
+
+// note records the answer to a request. A request that its reader has given up says nothing.
+func (r observedResource) note(ctx context.Context, err error) {
+	if err == nil || ctx.Err() == nil {
+		r.absence.note(err, r.now())
+	}
 }
 
 // custom reads through a caller's ListerWatcher.

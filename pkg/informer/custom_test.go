@@ -458,10 +458,16 @@ func TestKindThatCannotBeListed(t *testing.T) {
 					if len(keys()) > 0 || f.HasSynced() {
 						t.Errorf("the cache of what cannot be listed has %v", keys())
 					}
+					if failing := pool.Failing(); !slices.Equal(failing, []schema.GroupResource{berths.GroupResource()}) {
+						t.Errorf("failing resources are %v", failing)
+					}
 
 					q.broken.Store(false)
 					if err := f.WaitForCacheSyncWithContext(t.Context()).Err; err != nil || len(keys()) != 1 {
 						t.Errorf("the cache has %v once it can be listed (%v)", keys(), err)
+					}
+					if failing := pool.Failing(); len(failing) > 0 {
+						t.Errorf("resources %v still fail", failing)
 					}
 					within(time.Second, "Refresh of a full cache", f.Refresh)
 					mark[berths.GroupResource()] = Mark{Version: "99"}

@@ -144,6 +144,9 @@ func collectInformers(out samples, informers Informers) {
 		out.gauge(watchMode, float64(n), string(mode))
 	}
 	out.gauge(watchMode, float64(len(informers.Followed())), filteredByProcess)
+	for _, resource := range informers.Failing() {
+		out.gauge(failing, 1, resource.String())
+	}
 }
 
 func toFloat(b bool) float64 {

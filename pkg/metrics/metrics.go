@@ -56,6 +56,7 @@ type Informers interface {
 	Unseen() int64
 	Modes() map[schema.GroupVersionResource]informer.Mode
 	Followed() map[schema.GroupVersionResource]int
+	Failing() []schema.GroupResource
 }
 
 // Metrics are the metrics of one member, for its whole life. All methods are safe for concurrent

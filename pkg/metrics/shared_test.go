@@ -39,6 +39,9 @@ func (informers) Modes() map[schema.GroupVersionResource]informer.Mode {
 func (informers) Followed() map[schema.GroupVersionResource]int {
 	return map[schema.GroupVersionResource]int{{Resource: "nodes"}: 4}
 }
+func (informers) Failing() []schema.GroupResource {
+	return []schema.GroupResource{{Group: "example.com", Resource: "rafts"}}
+}
 
 var _ Informers = (*informer.Pool)(nil)
 

@@ -49,6 +49,9 @@ func (informers) Modes() map[schema.GroupVersionResource]informer.Mode {
 func (informers) Followed() map[schema.GroupVersionResource]int {
 	return map[schema.GroupVersionResource]int{{Resource: "nodes"}: 4}
 }
+func (informers) Failing() []schema.GroupResource {
+	return []schema.GroupResource{{Group: "example.com", Resource: "rafts"}}
+}
 
 // work is a shard's work. It has one namespace with as many objects as the ring has shards.
 type work struct {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -239,6 +240,17 @@ func (r clusterResource) Delete(ctx context.Context, name string, options metav1
 				r.gvr.GroupResource(), r.namespace, name, o.name)
 		}
 		options.PropagationPolicy = ptr.To(metav1.DeletePropagationForeground)
+	}
+	// After a conflict upstream looks at the owners, and deletes whatever the version. Here the look
+	// at waiting owners has come between, so look again.
+	if p := options.Preconditions; p == nil || p.ResourceVersion == nil {
+		now, err := r.ResourceInterface.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if !equality.Semantic.DeepEqual(now.OwnerReferences, item.OwnerReferences) {
+			return errors.NewConflict(r.gvr.GroupResource(), name, fmt.Errorf("its owners have just changed"))
+		}
 	}
 	return r.resource.Delete(ctx, name, options, subresources...)
 }

@@ -164,6 +164,8 @@ type store struct {
 	strict  bool                                     // It refuses strategic merge patches.
 	deletes []metav1.DeletionPropagation
 	patches []string
+	// read is called after each object that is read, if it is set.
+	read func(name string)
 }
 
 func (s *store) Resource(gvr schema.GroupVersionResource) metadata.Getter {
@@ -186,6 +188,9 @@ type storeResource struct {
 
 func (r storeResource) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...string) (*metav1.PartialObjectMetadata, error) {
 	if obj, ok := r.objects[r.namespace+"/"+name]; ok {
+		if r.read != nil {
+			defer r.read(name)
+		}
 		return obj.DeepCopy(), nil
 	}
 	return nil, apierrors.NewNotFound(r.gvr.GroupResource(), name)
@@ -259,6 +264,41 @@ func TestClusterDeletes(t *testing.T) {
 			err := c.Resource(things).Namespace(tc.namespace).Delete(t.Context(), "x", metav1.DeleteOptions{PropagationPolicy: &tc.policy})
 			if (err != nil) != tc.fails || !slices.Equal(s.deletes, tc.want) {
 				t.Errorf("deletes %v (%v), want %v", s.deletes, err, tc.want)
+			}
+		})
+	}
+}
+
+// TestOwnersChangeMeanwhile has the owners of an object change while the client looks whether they
+// wait. Without a version as a precondition, only the client can notice.
+func TestOwnersChangeMeanwhile(t *testing.T) {
+	for name, tc := range map[string]struct {
+		// changes is the object after whose reading the owners change, and version the precondition.
+		changes string
+		version *string
+		deleted bool
+	}{
+		"they do not change":         {"", nil, true},
+		"they change":                {"k", nil, false},
+		"they change, for a version": {"k", ptr.To("7"), true}, // the API server would refuse it
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := metaOf("a", "x", false, metav1.OwnerReference{Name: "k", UID: "k"})
+			s := &store{objects: map[string]*metav1.PartialObjectMetadata{"a/x": x, "/k": metaOf("", "k", true)}}
+			c := ClusterClient(s, newMapper()).Resource(things)
+			if _, err := c.Namespace("").Get(t.Context(), "k", metav1.GetOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			s.read = func(name string) {
+				if name == tc.changes {
+					x.OwnerReferences = nil
+				}
+			}
+			err := c.Namespace("a").Delete(t.Context(), "x", metav1.DeleteOptions{
+				PropagationPolicy: ptr.To(metav1.DeletePropagationBackground), Preconditions: &metav1.Preconditions{ResourceVersion: tc.version},
+			})
+			if tc.deleted != (len(s.deletes) == 1) || apierrors.IsConflict(err) == tc.deleted {
+				t.Errorf("deletes %v (%v)", s.deletes, err)
 			}
 		})
 	}

@@ -16,7 +16,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -471,42 +470,8 @@ func TestKindsComeAndGo(t *testing.T) {
 // only itself.
 func TestKindThatCannotBeRead(t *testing.T) {
 	each(t, map[id][]edge{k: nil, n: nil, x: blocking(k), y: blocking(n)}, func(s *fixture, start func() *collectors) {
-		old := lateThing
-		old.gvr.Version = "v1beta1"
 		s.undefine(s.T, lateThing)
-		s.define(s.T, old)
-		ctx := s.T.Context()
-		resource := s.dynamic.Resource(old.gvr).Namespace(s.spaces[0])
-		unread := &unstructured.Unstructured{}
-		unread.SetAPIVersion(old.apiVersion())
-		unread.SetKind(old.name)
-		unread.SetName("unread")
-		if _, err := resource.Create(ctx, unread, metav1.CreateOptions{}); err != nil {
-			s.T.Fatal(err)
-		}
-		patch := func(conversion string) {
-			s.T.Helper()
-			schema := `"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}`
-			versions := fmt.Sprintf(`[{"name":"v1","served":true,"storage":true,%s},{"name":"v1beta1","served":true,"storage":false,%[1]s}]`, schema)
-			_, err := s.dynamic.Resource(crds).Patch(context.WithoutCancel(ctx), old.gvr.Resource+"."+customGroup, types.MergePatchType,
-				[]byte(fmt.Sprintf(`{"spec":{"versions":%s,"conversion":%s}}`, versions, conversion)), metav1.PatchOptions{})
-			if err != nil {
-				s.T.Fatal(err)
-			}
-		}
-		patch(`{"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"service":{"namespace":"default","name":"nobody"}}}}`)
-		s.T.Cleanup(func() {
-			patch(`{"strategy":"None","webhook":null}`)
-			if err := s.dynamic.Resource(crds).Delete(context.WithoutCancel(ctx), old.gvr.Resource+"."+customGroup, metav1.DeleteOptions{}); err != nil {
-				s.T.Error(err)
-			}
-		})
-		harness.Eventually(s.T, *patience, "the kind cannot be read", func(ctx context.Context) error {
-			if _, err := s.metadata.Resource(lateThing.gvr).List(ctx, metav1.ListOptions{}); err == nil || apierrors.IsNotFound(err) {
-				return fmt.Errorf("listing it: %v", err)
-			}
-			return nil
-		})
+		harness.UnreadableKind(s.T, plane, lateThing.gvr, lateThing.name)
 		start()
 		s.drop(k, background)
 		s.drop(n, foreground)

@@ -17,6 +17,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/util/retry"
@@ -39,6 +40,10 @@ func allFaults() []fault {
 		{name: "shards are taken from their holders all the time", alerts: []string{"FlotillaWritesFenced"}, happen: thefts},
 		{name: "a member is killed again and again", alerts: []string{"FlotillaMemberFlapping"}, happen: crashes},
 		{name: "a member's selectors get lost on the way", alerts: []string{"FlotillaClientSideFiltering"}, happen: strippedSelectors},
+		{
+			name: "a conversion webhook is down", alerts: []string{"FlotillaResourceUnreadable"},
+			never: []string{"FlotillaShardNotStarting", "FlotillaHandoffStuck"}, happen: brokenConversion,
+		},
 		{name: "a canary sends requests that are refused", alerts: []string{"FlotillaCanaryWorse"}, happen: badCanary},
 		{name: "one member has the heavy namespaces", alerts: []string{"FlotillaLoadUneven"}, happen: heavyNamespaces},
 		{name: "all members are stopped", alerts: []string{"FlotillaDown"}, happen: away},
@@ -266,6 +271,14 @@ func hangingLists(t *testing.T, w *fixture) func(*testing.T) {
 		w.start(t, names[0])
 		w.settle(t)
 	}
+}
+
+// brokenConversion has a kind that cannot be listed, and a member that starts meanwhile.
+func brokenConversion(t *testing.T, w *fixture) func(*testing.T) {
+	repair := harness.UnreadableKind(t, w.plane, schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "rafts"}, "Raft")
+	w.kill(t, names[0])
+	w.start(t, names[0])
+	return func(*testing.T) { repair() }
 }
 
 func (w *fixture) kill(t *testing.T, name string) {
