@@ -64,12 +64,14 @@ func UnreadableKind(t testing.TB, plane *controlplane.ControlPlane, gvr schema.G
 		if err := definitions.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
-		Eventually(t, Patience, "kind "+name+" is gone", func(ctx context.Context) error {
+		if _, err := Await(ctx, Patience, "kind "+name+" is gone", func(ctx context.Context) error {
 			if _, err := definitions.Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("it is there, or cannot be read (%v)", err)
 			}
 			return nil
-		})
+		}); err != nil {
+			t.Error(err)
+		}
 	})
 
 	one := &unstructured.Unstructured{Object: map[string]any{

@@ -195,8 +195,9 @@ var values = map[string]*regexp.Regexp{
 	"phase":       regexp.MustCompile(`^(prepare|ask|acquire|catch_up|start|drain|release)$`),
 	"kind":        regexp.MustCompile(`^(member|shard|plan|leader-lock)$`),
 	"controller":  regexp.MustCompile(`^[a-z0-9-]{1,60}$`),
-	"action":      regexp.MustCompile(`^(create|acquire|renew|ask|release|mark|write)$`),
+	"action":      regexp.MustCompile(`^(create|acquire|renew|ask|release|mark|strike|retire|write)$`),
 	"filtered_by": regexp.MustCompile(`^(server|client|process)$`),
+	"resource":    nil, // custom resources that cannot be read
 	"le":          regexp.MustCompile(`^[0-9.]+$|^\+Inf$`),
 }
 
