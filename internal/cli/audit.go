@@ -111,7 +111,7 @@ func (c Config) audit(cmd *cobra.Command, f auditFlags, files []string) error {
 	switch {
 	case !v.Clean:
 		setExitStatus(cmd, status.Error)
-	case len(v.Undecided) > 0 || v.Judged == 0:
+	case report.Undisturbed() != nil || v.Judged == 0:
 		setExitStatus(cmd, status.Warning)
 	}
 	return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -83,6 +84,7 @@ func newChecker(opts Options) *checker {
 		leases:         map[shard.ID]*leaseLog{},
 		facts:          map[shard.ID]fact{},
 		works:          map[Identity]*work{},
+		unwritten:      sets.New[Identity](),
 		leaderLocks:    map[string]*lockLog{},
 		awaited:        map[string][]string{},
 		members:        members{},
@@ -190,6 +192,8 @@ type checker struct {
 	planWrites []planWrite
 	facts      map[shard.ID]fact
 	works      map[Identity]*work
+	// unwritten are claims on shards without a write of their Lease.
+	unwritten sets.Set[Identity]
 	// leaderLocks are the foreign Leases of the log by name. awaited are the names of those that an
 	// incarnation said it waits for.
 	leaderLocks map[string]*lockLog
@@ -259,6 +263,7 @@ func (c *checker) read(e event) error {
 			if h, planned := c.histories[id]; planned {
 				return c.readLease(id, h, e)
 			}
+			c.readOtherMember(e)
 			c.keepLease(id, e)
 			return nil
 		}

@@ -75,6 +75,7 @@
 // hole is undecided, and so is everything that depends on what the Lease said in it. If a log
 // begins later than the fleet, the first write of a Lease shows that there were others. Writes of
 // its holder before it are within the term, those of others undecided. Partial counts such Leases.
+// If a log has no write of a Lease at all, each claim on its shard is undecided once.
 //
 // By time otherwise: a write took effect between the arrival of its request and its answer, and so
 // did the two Lease writes that began and ended the term. A write is acquitted if it could have
@@ -127,7 +128,8 @@
 // To convict of "holder had not ended" takes a proof: a later write of its member's Lease with no
 // hole between. A server that is killed may have stored a strike without logging it. Without that
 // proof, or if the log lacks the member's Lease, it is undecided who had the right to take the
-// shard (end of the holder not known). So is a hole in which the holder may have been listed.
+// shard (end of the holder not known). So is a hole in which the holder may have been listed, and
+// everything of that kind if the log has writes of members' Leases and none of what they became.
 //
 // # Leader locks
 //

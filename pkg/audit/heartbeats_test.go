@@ -112,6 +112,19 @@ func (j judged) check(t *testing.T, scene map[string]line) audit.Report {
 	return report
 }
 
+// TestMembersAreNotRead has a log without the content of members' Leases: nothing shows who had
+// ended, so nobody is acquitted.
+func TestMembersAreNotRead(t *testing.T) {
+	scene := takeover()
+	for name, l := range scene {
+		if name != "held" && name != "taken" && name != "write" {
+			delete(l, "requestObject")
+			delete(l, "responseObject")
+		}
+	}
+	judged{doubt: []audit.Kind{audit.EndUnknown, audit.EndUnknown, audit.EndUnknown}}.check(t, scene)
+}
+
 // TestWriterEnded plants a write of member a at some time, while it dies and is struck.
 func TestWriterEnded(t *testing.T) {
 	for name, test := range map[string]struct {

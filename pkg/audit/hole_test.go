@@ -80,6 +80,18 @@ func TestLaterLog(t *testing.T) {
 	}
 }
 
+// TestLeaseIsNotWritten judges a log of a time in which nothing happened to the shard's Lease. That
+// is one doubt for each claim, and the other rules still hold.
+func TestLeaseIsNotWritten(t *testing.T) {
+	other := lease(upper, b, 1, 10, 0)
+	report := check(t, other, write(a, lower, 3, low, 35, 9), write(a, lower, 3, low, 36, 9), write(b, lower, 2, low, 37, 9))
+	requireKinds(t, report)
+	requireDoubts(t, report, audit.LeaseHole, audit.LeaseHole)
+	report = check(t, other, write(a, lower, 3, high, 35, 9))
+	requireKinds(t, report, audit.WrongRange)
+	requireDoubts(t, report, audit.LeaseHole)
+}
+
 // TestLaterLeaderLock judges logs that begin while a leader lock is held.
 func TestLaterLeaderLock(t *testing.T) {
 	shards := []line{waits(a, lockName), lease(lower, a, 1, 10, 10), write(a, lower, 1, low, 20, 11)}

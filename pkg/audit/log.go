@@ -84,10 +84,14 @@ func (a *arrivals) lost() []event {
 func (l Log) read(number int, a *arrivals, f func(event) error) (lines int, cut bool, err error) {
 	reader := bufio.NewReaderSize(l, 1<<20)
 	var began time.Time
-	for {
+	for last := false; !last; {
 		line, err := reader.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return lines, len(bytes.TrimSpace(line)) > 0, nil
+			// A line without its end may be a whole one: something else may have copied the log.
+			if !json.Valid(line) {
+				return lines, len(bytes.TrimSpace(line)) > 0, nil
+			}
+			last, err = true, nil
 		}
 		if lines++; err == nil {
 			err = readLine(line, func(e event) error {
@@ -108,6 +112,7 @@ func (l Log) read(number int, a *arrivals, f func(event) error) (lines int, cut 
 			return lines, false, fmt.Errorf("line %d: %w", lines, err)
 		}
 	}
+	return lines, false, nil
 }
 
 // readLine calls f with the event of a line. It skips stages of watches.

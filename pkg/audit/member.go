@@ -36,6 +36,8 @@ type memberLog struct {
 	ends map[string]end
 	// follows is the protocol of each incarnation that the Lease named.
 	follows map[string]int
+	// unread are writes whose answers the log does not have.
+	unread []event
 }
 
 // end is the write of a member's Lease that first listed an incarnation as ended.
@@ -67,7 +69,9 @@ func (m members) finish(fleets func(event) bool) {
 }
 
 // beating reports whether the incarnation follows the protocol with one heartbeat for each member.
-// An incarnation that no Lease in the log names follows the others': a fleet has one protocol.
+// An incarnation that no Lease in the log names follows the others', because a fleet has one
+// protocol. If none of the members' Leases in the log can be read, all have one heartbeat: then
+// nothing shows who had ended.
 func (m members) beating(incarnation string) bool {
 	if leaserecord.MemberOf(incarnation) == "" {
 		return false
@@ -75,14 +79,16 @@ func (m members) beating(incarnation string) bool {
 	if l := m.of(incarnation); l != nil && l.follows[incarnation] != 0 {
 		return l.follows[incarnation] == heartbeats
 	}
+	known, unread := false, false
 	for _, l := range m {
+		unread = unread || len(l.unread) > 0
 		for _, protocol := range l.follows {
-			if protocol == heartbeats {
+			if known = true; protocol == heartbeats {
 				return true
 			}
 		}
 	}
-	return false
+	return unread && !known
 }
 
 // end returns how an incarnation ended, if the log shows it.
@@ -264,7 +270,9 @@ func (c *checker) readMember(e event) {
 	case e.Verb == "delete":
 		l.deletions = append(l.deletions, e.moment(0))
 	default:
-		_ = l.add(e)
+		if l.add(e) != nil {
+			l.unread = append(l.unread, e.lean())
+		}
 	}
 }
 
@@ -275,6 +283,9 @@ func (c *checker) judgeMembers() {
 		l := c.members[name]
 		for _, incarnation := range sortedKeys(l.ends) {
 			c.judgeEnd(l, incarnation, l.ends[incarnation])
+		}
+		if len(l.states) == 0 && len(l.unread) > 0 {
+			c.doubt(l.unread[0], EndUnknown, "Lease of member %s: the log does not have what it became, here and in all other writes", name)
 		}
 		c.judgeMemberHoles(l)
 	}

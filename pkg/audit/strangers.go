@@ -4,10 +4,12 @@ import (
 	"slices"
 	"strings"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -64,8 +66,7 @@ func (c *checker) isOwn(e event) bool {
 }
 
 // ofAnotherFleet reports whether a Lease says that it belongs to another fleet, of another name or
-// in another namespace: one build may serve several. It records the holder, and which leader locks
-// the holder waits for.
+// in another namespace: one build may serve several. It records its holder.
 func (c *checker) ofAnotherFleet(e event) bool {
 	lease, err := e.lease()
 	if err != nil {
@@ -75,13 +76,32 @@ func (c *checker) ofAnotherFleet(e event) bool {
 	if name == "" || !strings.HasPrefix(e.ObjectRef.Name, name+"-") || name == c.fleet && e.ObjectRef.Namespace == c.namespace {
 		return false
 	}
+	c.noteOthers(e, lease)
+	return true
+}
+
+// readOtherMember records the holder of a Lease that is named like one of our shards', and is the
+// Lease of a member of another fleet: fleet "a-b" has members on Leases a-b-member-NAME. Only such
+// Leases count, because anybody who may write Leases can give ours another label.
+func (c *checker) readOtherMember(e event) {
+	lease, err := e.lease()
+	if err != nil {
+		return
+	}
+	name := lease.Labels[leaseapi.FleetLabel]
+	if _, member := leaserecord.MemberOfLease(name, e.ObjectRef.Name); member && name != c.fleet {
+		c.noteOthers(e, lease)
+	}
+}
+
+// noteOthers records the holder of another fleet's Lease, and its leader locks.
+func (c *checker) noteOthers(e event, lease *coordinationv1.Lease) {
 	if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" {
 		c.others.Insert(holder)
 	}
 	for _, lock := range leaderLocksOf(e, lease) {
 		c.named.Insert(lock)
 	}
-	return true
 }
 
 // forgetOthers drops the requests of other fleets.

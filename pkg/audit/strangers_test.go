@@ -97,6 +97,14 @@ func TestTwoFleets(t *testing.T) {
 	requireKinds(t, check(t, append(append(theirs[:1:1], of("other", fleetName)), scene()...)...))
 	requireKinds(t, check(t, append(theirs, scene()...)...),
 		audit.WrongRange, audit.NotHolder, audit.Unfenced, audit.NotHolder, audit.DuplicatePod, audit.NotHolder)
+	// A fleet whose name begins with ours: its members' Leases look like those of shards.
+	longer := of("kube-system", fleetName+"-cloud")
+	requireKinds(t, check(t, append(append(theirs, longer), scene()...)...))
+	// One of our shards' Leases with another label does not acquit its holder.
+	forged := lease(lower, other, 1, 8, 1)
+	forged["responseObject"].(map[string]any)["metadata"].(map[string]any)["labels"] = map[string]any{"flotilla.dev/fleet": fleetName + "-namespaces"}
+	report := check(t, append(append(theirs[:1:1], forged), scene()...)...)
+	requireKinds(t, report, audit.WrongRange, audit.NotHolder, audit.TermReused, audit.TakenEarly)
 }
 
 // TestPlanOfTheFleet: a plan that is not a valid successor is a violation if members of any binary

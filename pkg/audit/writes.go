@@ -138,11 +138,19 @@ func (c *checker) convictEnded(w write, t Term) {
 // convictUnlessHidden convicts a write of somebody that the Lease did not name, unless the Lease's
 // content at that time is not in the log.
 func (c *checker) convictUnlessHidden(w write, format string, args ...any) {
-	if h := c.histories[w.by.Shard]; h != nil && h.hides(w.event.moment(w.version)) {
+	h := c.histories[w.by.Shard]
+	switch {
+	case h != nil && len(h.states) == 0:
+		// A shard's Lease is written only when something changes. One doubt for each claim is enough.
+		if !c.unwritten.Has(w.by) {
+			c.unwritten.Insert(w.by)
+			c.doubt(w.event, LeaseHole, "%s: the log has no write of the shard's Lease", w.by)
+		}
+	case h != nil && h.hides(w.event.moment(w.version)):
 		c.doubt(w.event, LeaseHole, format, args...)
-		return
+	default:
+		c.convict(w.event, NotHolder, format, args...)
 	}
-	c.convict(w.event, NotHolder, format, args...)
 }
 
 func (c *checker) addToTerm(w write) {
