@@ -94,8 +94,11 @@ func testAll() []step {
 			needs: []need{needC}, commands: []command{raceTest("-shuffle=on")},
 		},
 		{
-			name: "sim", what: "20,000 fleets in virtual time under seeded faults", long: "20 minutes", computes: true,
-			commands: []command{goTest("-count=1", "-timeout=90m", "./test/sim", "-run=TestSim$", "-seeds=20000")},
+			name: "sim", what: "20,000 fleets in virtual time under seeded faults, and 2,000 more, some of whose members have another version", long: "15 minutes", computes: true,
+			commands: []command{
+				goTest("-count=1", "-timeout=90m", "./test/sim", "-run=TestSim$", "-seeds=20000"),
+				goTest("-count=1", "-timeout=30m", "./test/sim", "-run=TestSim$", "-seeds=2000", "-versions"),
+			},
 		},
 		plantedStep, e2eAllStep, integrationStep, minorStep, canaryStep, handbookStep, deployStep, examplesStep, cloudStep,
 		pageStep, chartStep, releaseStep, demoStep,

@@ -131,9 +131,9 @@ func (l *leaderLocks) keep(ctx context.Context, h *hold) error {
 	return errors.Join(errs...)
 }
 
-// wait closes secured once all leader locks are held and, if no other member runs anything, nobody
-// else has held one of them for LeaderLockDelay: a holder that has just released a leader lock may
-// still be stopping. It returns after that, or when ctx has ended.
+// wait closes secured once all leader locks are held and nobody else has held one of them for
+// LeaderLockDelay: a holder that has just released a leader lock may still be stopping. There is no
+// delay for a member that joins a fleet at work. wait returns after that, or when ctx has ended.
 func (l *leaderLocks) wait(ctx context.Context, h *hold) {
 	for i, lock := range h.all {
 		if name := l.member.config.LeaderLocks[i]; !lock.Valid(l.member.config.Clock.Now()) {
@@ -146,7 +146,7 @@ func (l *leaderLocks) wait(ctx context.Context, h *hold) {
 		}
 	}
 	m := l.member
-	if now := m.config.Clock.Now(); !m.othersWork(now) && !faults.LeaderLockDelayIgnored {
+	if now := m.config.Clock.Now(); !(h.inherited() && m.othersWork(now)) && !faults.LeaderLockDelayIgnored {
 		m.pause(ctx, max(0, m.config.LeaderLockDelay-now.Sub(h.freeSince())))
 	}
 	if ctx.Err() == nil {
@@ -161,6 +161,13 @@ func (m *Member) othersWork(now time.Time) bool {
 	return slices.ContainsFunc(m.observer.List(), func(o election.Observation) bool {
 		return m.isOthers(o, now) && o.Heartbeat != nil && o.Heartbeat.Renewed.After(o.Heartbeat.HolderSeen)
 	})
+}
+
+// inherited reports whether this process has never seen a leader lock with another holder or none.
+// Otherwise a member that works may not know yet that the fleet had lost the leader lock: its
+// machine was paused while somebody else led.
+func (h *hold) inherited() bool {
+	return !slices.ContainsFunc(h.all, func(lock *leaderlock.Lock) bool { return !lock.Inherited() })
 }
 
 // freeSince returns the time since which nobody but the fleet has held any of the leader locks, all

@@ -248,6 +248,29 @@ func TestDelayAfterADeadFleet(t *testing.T) {
 	})
 }
 
+// TestDelayBesideAMemberThatDoesNotKnow has a member that works on although a stock controller
+// manager leads, like one whose machine was paused. Another takes the leader lock when stock has
+// released it, and must wait all the same: stock may still be stopping.
+func TestDelayBesideAMemberThatDoesNotKnow(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
+		s.launch("a", nil)
+		pass(time.Minute)
+		s.store.Put(foreign("kube-controller-manager", "stock_1"))
+		s.launch("c", func(c *Config) { c.LeaderLocks, c.LeaderLockDelay = []string{"kube-controller-manager"}, 3*time.Second })
+		pass(12 * time.Second)
+		s.stockWrites()
+		s.stockReleases()
+		pass(2900 * time.Millisecond)
+		if n := s.holders(); n["c"] > 0 {
+			t.Errorf("%v work before the delay is over", n)
+		}
+		pass(2 * time.Second)
+		if n := s.holders(); n["c"] == 0 {
+			t.Errorf("%v work, want c to have its shards", n)
+		}
+	})
+}
+
 // TestFreshFleetPreparesOnce starts members one after another while nobody holds the leader lock.
 // They must build each shard once, on the member that will own it when all are active.
 func TestFreshFleetPreparesOnce(t *testing.T) {

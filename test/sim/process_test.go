@@ -162,7 +162,9 @@ func (p *process) resume() {
 	if thawed {
 		p.sim.tally(thaws)
 	}
-	p.touch(thawed)
+	if thawed || p.barrier.isClosed() { // at the end of all faults, those that run are resumed too
+		p.touch(thawed)
+	}
 	p.barrier.open()
 }
 

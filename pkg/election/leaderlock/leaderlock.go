@@ -92,8 +92,10 @@ type Lock struct {
 
 	mu         sync.Mutex
 	validUntil time.Time // zero while there is no right
-	freeSince  time.Time // set when held is closed
-	running    bool
+	// freeSince and inherited are set when held is closed.
+	freeSince time.Time
+	inherited bool
+	running   bool
 }
 
 // New returns a leader lock that is not held. The error names every invalid field.
@@ -156,10 +158,18 @@ func (l *Lock) publish(validUntil time.Time) {
 	l.validUntil = validUntil
 }
 
-func (l *Lock) setFreeSince(since time.Time) {
+// Inherited reports whether the Lease has named the fleet for as long as this process has known it:
+// members that run held it before. It is false before Held is closed.
+func (l *Lock) Inherited() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.freeSince = since
+	return l.inherited
+}
+
+func (l *Lock) setFreeSince(since time.Time, inherited bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.freeSince, l.inherited = since, inherited
 }
 
 func (l *Lock) setRunning(running bool) {

@@ -164,7 +164,7 @@ func (r *run) receive(did action, a request.Answer) {
 		return
 	case before.phase != r.state.phase:
 		r.begun = now
-		r.setFreeSince(freeSince(r.before, r.cfg.Observer.Get(r.cfg.Name), r.cfg.Timing.LeaseDuration))
+		r.setFreeSince(freeSince(r.before, r.cfg.Observer.Get(r.cfg.Name), r.cfg.Timing.LeaseDuration), !r.before.Known())
 		r.publish(r.state.deadline())
 		close(r.held)
 		r.logger.V(2).Info("Held leader lock", "term", event.Term, "action", did)
