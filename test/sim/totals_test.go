@@ -52,7 +52,7 @@ var floors = [kinds]struct {
 	claimsBegun:      {"claims", 13000},
 	processExits:     {"exits", 100},
 	planChanges:      {"changes of plan", 1600},
-	plannerChanges:   {"changes by the planner", 800},
+	plannerChanges:   {"changes by the planner", 400},
 	ringMoves:        {"controllers moved between rings", 100},
 	memberDrains:     {"drains", 650},
 	locksHeld:        {"leader locks held", 1500},
@@ -64,9 +64,9 @@ var floors = [kinds]struct {
 	thaws:            {"clocks that stood still", 500},
 	standbyTakeovers: {"takeovers by a standby", 250},
 	ringClaims:       {"claims by members that serve some rings", 1800},
-	versionChanges:   {"changes of plan for versions", 300},
-	canaryChanges:    {"canaries begun, promoted, aborted or forgotten", 100},
-	canariesSettled:  {"canaries in the end with members of both versions", 5},
+	versionChanges:   {"changes of plan for versions", 140},
+	canaryChanges:    {"canaries begun, promoted, aborted or forgotten", 290},
+	canariesSettled:  {"canaries in the end with members of both versions", 1200},
 }
 
 // totals shows that the simulation reaches the cases it is meant to reach.
