@@ -385,8 +385,13 @@ func TestBeatAfterEnd(t *testing.T) {
 // TestHeartbeatsThatTheLogLacks has holes in the history of a member's Lease.
 func TestHeartbeatsThatTheLogLacks(t *testing.T) {
 	tests := map[string]judged{
-		"while it lives": {plant: func(s map[string]line) { s["a 4"] = s["a 4"].on(13) }},
-		"and it died":    {plant: func(s map[string]line) { s["next"] = s["next"].on(40); s["strike"] = s["strike"].on(20) }, doubt: []audit.Kind{audit.EndUnknown}},
+		"while it lives":          {plant: func(s map[string]line) { s["a 4"] = s["a 4"].on(13) }},
+		"for as long as it lasts": {plant: func(s map[string]line) { deleteAll(s, "b 6", "b 8"); s["b 10"] = s["b 10"].on(24) }},
+		"for longer than it lasts": {plant: func(s map[string]line) {
+			deleteAll(s, "b 4", "b 6", "b 8")
+			s["b 10"] = s["b 10"].on(24)
+		}, doubt: []audit.Kind{audit.LogGap}},
+		"and it died": {plant: func(s map[string]line) { s["next"] = s["next"].on(40); s["strike"] = s["strike"].on(20) }, doubt: []audit.Kind{audit.EndUnknown}},
 		"after it ended, and was forged": {plant: func(s map[string]line) {
 			s["x"], s["next"] = ofMember(user, "flotilla-0", a, 4, 33, 11, a), s["next"].on(49)
 		}},

@@ -74,6 +74,8 @@ const (
 	LeaseUnanswered Kind = "Lease write without an answer"
 	// EndUnknown: the log lacks a write of a member's Lease that may have listed a holder as ended.
 	EndUnknown Kind = "end of the holder not known"
+	// LogGap: the log lacks a member's heartbeats for longer than its Lease lasts.
+	LogGap Kind = "gap in the log"
 	// LongFlight: a write was in progress when its term ended, and for longer than the API server
 	// allows.
 	LongFlight Kind = "in flight for too long"
@@ -90,6 +92,6 @@ func Kinds() (violations, undecided []Kind) {
 			DuplicatePod, DuplicateReplicaSet, DuplicateJob, DuplicateSlice, WantedPodDeleted, OwnedDeleted,
 			LeaderLockNotHeld, LeaseDeleted,
 		}, []Kind{
-			LeaseHole, LeaseUnanswered, EndUnknown, LongFlight, LateFlight,
+			LeaseHole, LeaseUnanswered, EndUnknown, LogGap, LongFlight, LateFlight,
 		}
 }

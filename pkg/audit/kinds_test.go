@@ -89,8 +89,12 @@ var doubts = map[audit.Kind]trip{
 	audit.LeaseHole:       tripped(lease(lower, a, 1, 10, 1), lease(lower, b, 2, 40, 3).on(30)),
 	audit.LeaseUnanswered: inHandoff(lease(lower, "", 2, 0, 8).code(504)),
 	audit.EndUnknown:      inTakeover(func(s map[string]line) { deleteAll(s, "strike", "next", "next 2") }),
-	audit.LongFlight:      inHandoff(write(a, lower, 1, low, 35, 69).arrived(3.9)),
-	audit.LateFlight:      tripped(lease(lower, a, 1, 10, 0), lease(lower, b, 2, 40, 8), write(a, lower, 1, low, 45, 9).arrived(7.9)),
+	audit.LogGap: inTakeover(func(s map[string]line) {
+		deleteAll(s, "b 4", "b 6", "b 8")
+		s["b 10"] = s["b 10"].on(24)
+	}),
+	audit.LongFlight: inHandoff(write(a, lower, 1, low, 35, 69).arrived(3.9)),
+	audit.LateFlight: tripped(lease(lower, a, 1, 10, 0), lease(lower, b, 2, 40, 8), write(a, lower, 1, low, 45, 9).arrived(7.9)),
 }
 
 const due = "2026-07-01T12:00:00Z"

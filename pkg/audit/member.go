@@ -322,14 +322,21 @@ func (s state) bySomebody() string {
 }
 
 // judgeMemberHoles reports where the log lacks writes of a member's Lease that may have ended the
-// incarnation that it named.
+// incarnation that it named, and where it lacks so many that a part of the log must be missing.
 func (c *checker) judgeMemberHoles(l *memberLog) {
 	for i, g := range l.holes {
 		incarnation := g.before.holder
 		e, ended := l.ends[incarnation]
 		switch {
 		case i == 0 && l.partial, incarnation == "", !c.members.beating(incarnation):
-		case ended && e.version <= g.before.version, g.after.holder == incarnation && !(ended && e.version <= g.after.version):
+		case ended && e.version <= g.before.version:
+		case g.after.holder == incarnation && !(ended && e.version <= g.after.version):
+			// A server that is killed may not have logged its last write. Without more heartbeats than
+			// that one the Lease would have run out.
+			if silent := g.after.received.Sub(g.before.answered); silent > g.before.lasts() {
+				c.doubt(g.after.event, LogGap, "Lease of member %s: the log lacks its heartbeats of the %v before this one, and perhaps any other write of that time",
+					l.name, silent.Round(time.Millisecond))
+			}
 		default:
 			c.doubt(g.after.event, EndUnknown, "Lease of member %s: this was made on version %d, which no write in the log has made; the one before is version %d and names %s",
 				l.name, g.after.based, g.before.version, incarnation)
