@@ -111,7 +111,6 @@ func (i *instance) Warm(ctx context.Context) error {
 
 // CatchUp implements fleet.Instance.
 func (i *instance) CatchUp(ctx context.Context, writes fence.Writes) error {
-	i.informers.Advance()
 	marks := map[schema.GroupResource]informer.Mark{}
 	for resource, last := range writes.GroupResources() {
 		marks[resource] = informer.Mark{Version: last.Version, Gone: last.Gone}
@@ -121,7 +120,6 @@ func (i *instance) CatchUp(ctx context.Context, writes fence.Writes) error {
 
 // Refresh implements fleet.Refresher.
 func (i *instance) Refresh(ctx context.Context) error {
-	i.informers.Advance()
 	return i.informers.Refresh(ctx)
 }
 

@@ -16,10 +16,10 @@ import (
 // again within half a minute, and a request may wait as long for a webhook.
 const failureCounts = 2 * time.Minute
 
-// absence records whether the API server has a resource that is not built in, by its last answer to
-// a list or watch. Informers of an absent resource keep trying; nobody who waits for all informers
-// of a factory waits for them. Methods may be called concurrently, and on nil, which stands for a
-// resource that is always there.
+// absence records whether the API server has a resource, by its last answer to a list or watch. A
+// built-in resource may be missing too: the API is turned off, or newer than the server. Informers
+// of an absent resource keep trying; nobody who waits for all informers of a factory waits for them.
+// Methods may be called concurrently.
 type absence struct {
 	mu sync.Mutex
 	// noted is closed while the resource is absent.
@@ -28,11 +28,8 @@ type absence struct {
 	failed time.Time
 }
 
-// absenceOf returns the absence of a resource; nil for one that is built in.
+// absenceOf returns the absence of a resource.
 func (p *Pool) absenceOf(gvr schema.GroupVersionResource) *absence {
-	if _, builtIn := p.kinds.ByResource[gvr]; builtIn {
-		return nil
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a, known := p.absences[gvr]
@@ -43,9 +40,9 @@ func (p *Pool) absenceOf(gvr schema.GroupVersionResource) *absence {
 	return a
 }
 
-// Failing returns the resources that are not built in and that cannot be read at the moment, in
-// order: the last request for each was refused or not answered, as with a conversion webhook that is
-// down. Resources that the API server does not have are left out.
+// Failing returns the resources that cannot be read at the moment, in order: the last request for
+// each was refused or not answered, as with a conversion webhook that is down. Resources that the
+// API server does not have are left out.
 func (p *Pool) Failing() []schema.GroupResource {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,9 +66,6 @@ func (a *absence) failing(now time.Time) bool {
 
 // note records the answer to a request that ended now.
 func (a *absence) note(err error, now time.Time) {
-	if a == nil {
-		return
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -84,9 +78,6 @@ func (a *absence) note(err error, now time.Time) {
 
 // begun records that a list in the form of a watch has begun. That may still fail.
 func (a *absence) begun() {
-	if a == nil {
-		return
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.setLocked(false)
@@ -109,9 +100,6 @@ func (a *absence) setLocked(absent bool) {
 
 // done returns a channel that is closed while the resource is absent; call it again for each wait.
 func (a *absence) done() <-chan struct{} {
-	if a == nil {
-		return nil
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.noted

@@ -24,8 +24,10 @@ type Mark struct {
 // resource. It skips resources without a cache. Marks must be writes within the factory's range:
 // nothing else moves its caches on. An empty cache counts as caught up if the API server does not
 // have its resource. Caches that [Factory.AwaitFilled] has given up and that are still not full are
-// skipped. The error names a cache that had not passed its mark when ctx ended.
+// skipped. Informers that are asked for later sync with a state at least as new as the call. The
+// error names a cache that had not passed its mark when ctx ended.
 func (f *Factory) CatchUp(ctx context.Context, marks map[schema.GroupResource]Mark) error {
+	f.advance()
 	for _, e := range f.filling() {
 		mark, written := marks[e.resource.GroupResource()]
 		if !written || e.givenUp() || e.narrow != "" && passed(e, mark) {

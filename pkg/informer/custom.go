@@ -101,7 +101,7 @@ func (f *Factory) Dynamic(gvr schema.GroupVersionResource) (informers.GenericInf
 	}
 	key := sharedKey{resource: gvr, object: unstructuredType, root: f.isRoot(gvr, namespaced)}
 	listsOnly := watchlist.DoesClientNotSupportWatchListSemantics(client)
-	read := f.pool.observed(key, listwatch.Unstructured(client.Resource(gvr)), listsOnly)
+	read := f.pool.observed(gvr, listwatch.Unstructured(client.Resource(gvr)), listsOnly)
 	return genericOf(gvr, f.informer(key, nil, namespaced, read, &unstructured.Unstructured{})), nil
 }
 
@@ -139,7 +139,7 @@ func (f *Factory) Custom(r Resource) (cache.SharedIndexInformer, error) {
 		return f.typed(k), nil
 	}
 	key := sharedKey{resource: r.GVR, object: typ, root: f.isRoot(r.GVR, namespaced)}
-	read := f.pool.observed(key, custom{cache.ToListerWatcherWithContext(r.ListerWatcher)},
+	read := f.pool.observed(r.GVR, custom{cache.ToListerWatcherWithContext(r.ListerWatcher)},
 		watchlist.DoesClientNotSupportWatchListSemantics(r.ListerWatcher))
 	if isGeneric(typ) {
 		typ = nil // WaitForCacheSync could not distinguish them
@@ -173,13 +173,18 @@ func (f *Factory) isRoot(gvr schema.GroupVersionResource, namespaced bool) bool 
 
 // metadataOf returns an informer for metadata.
 func (f *Factory) metadataOf(key sharedKey, namespaced bool) informers.GenericInformer {
-	read := f.pool.readsMetadata(key)
+	read := f.pool.readsMetadata(key.resource)
 	return genericOf(key.resource, f.informer(key, nil, namespaced, read, &metav1.PartialObjectMetadata{}))
 }
 
 // readsMetadata returns a reader of the metadata of a resource's objects.
-func (p *Pool) readsMetadata(key sharedKey) listwatch.Reader {
-	return p.observed(key, listwatch.Metadata(p.config.Metadata.Resource(key.resource)), false)
+func (p *Pool) readsMetadata(gvr schema.GroupVersionResource) listwatch.Reader {
+	return p.observed(gvr, listwatch.Metadata(p.config.Metadata.Resource(gvr)), false)
+}
+
+// reads returns a reader of a built-in kind's objects.
+func (p *Pool) reads(k listwatch.Kind) listwatch.Reader {
+	return p.observed(k.Resource, p.kinds.Reader(k), false)
 }
 
 // genericOf returns an informer with a lister of whatever it holds.
@@ -201,14 +206,9 @@ type observedResource struct {
 	now       func() time.Time
 }
 
-// observed returns read for an informer of key, and records absence. A built-in resource is always
-// there.
-func (p *Pool) observed(key sharedKey, read listwatch.Reader, listsOnly bool) listwatch.Reader {
-	a := p.absenceOf(key.resource)
-	if a == nil && !listsOnly {
-		return read
-	}
-	return observedResource{Reader: read, absence: a, listsOnly: listsOnly, now: p.config.Clock.Now}
+// observed returns read for an informer of the resource, and records absence.
+func (p *Pool) observed(gvr schema.GroupVersionResource, read listwatch.Reader, listsOnly bool) listwatch.Reader {
+	return observedResource{Reader: read, absence: p.absenceOf(gvr), listsOnly: listsOnly, now: p.config.Clock.Now}
 }
 
 // List implements listwatch.Reader.

@@ -64,9 +64,8 @@ type entry struct {
 	given    *given
 	resource schema.GroupVersionResource
 	// key names the informer, and read is how it reads.
-	key  sharedKey
-	read listwatch.Reader
-	// absence is the absence of the resource; nil if it is always there.
+	key     sharedKey
+	read    listwatch.Reader
 	absence *absence
 	// optional says that the controllers that need the cache wait for it, and others need not.
 	optional atomic.Bool
@@ -150,10 +149,10 @@ func (p *Pool) NewFactory(r shard.Range, scope ScopeFunc) *Factory {
 	return f
 }
 
-// Advance makes informers that are asked for from now on sync only with a state at least as new as
-// this call, instead of the factory's creation. Call it before catching up with an earlier holder:
-// the writes of that holder since the factory was made count for later informers as well.
-func (f *Factory) Advance() {
+// advance makes informers that are asked for from now on sync only with a state at least as new as
+// this call, instead of the factory's creation: what an earlier holder has written since then counts
+// for them as well. Controllers that follow discovery ask for most of their informers when they run.
+func (f *Factory) advance() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.past = f.pool.now()
@@ -201,7 +200,7 @@ func (f *Factory) ForResource(gvr schema.GroupVersionResource) (informers.Generi
 }
 
 func (f *Factory) typed(k listwatch.Kind) cache.SharedIndexInformer {
-	return f.informer(sharedKey{resource: k.Resource}, k.Type, k.Namespaced, f.pool.kinds.Reader(k), k.NewObject())
+	return f.informer(sharedKey{resource: k.Resource}, k.Type, k.Namespaced, f.pool.reads(k), k.NewObject())
 }
 
 // metadata returns an informer for the metadata of a resource's objects. Where it follows an
@@ -221,7 +220,8 @@ func (f *Factory) metadata(gvr schema.GroupVersionResource) informers.GenericInf
 func (f *Factory) setOptional(key sharedKey, optional bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if e, there := f.informers[key]; there && e.absence != nil {
+	_, builtIn := f.pool.kinds.ByResource[key.resource]
+	if e, there := f.informers[key]; there && !builtIn {
 		e.optional.Store(optional)
 	}
 }
@@ -396,8 +396,8 @@ func (f *Factory) Warm(ctx context.Context) error {
 }
 
 // AwaitFilled returns when the informers that are started or being filled have synced. By then the
-// handlers of the started ones have received what there is. It does not wait for resources that are
-// not built in and that the API server does not have. Informers of [Factory.ObjectOrMetadata] for
+// handlers of the started ones have received what there is. It does not wait for resources that the
+// API server does not have, such as built-in ones that are turned off. Informers of [Factory.ObjectOrMetadata] for
 // resources that are not built in have optionalPatience more than the others: it may be impossible
 // to list them, as with a conversion webhook that does not answer. All of these keep trying, and
 // the controllers that need them must wait for them. The error is ctx's cause.

@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,14 @@ import (
 // takeover. The cache must contain what the last owner wrote after the factory was made, although
 // the process's cache of all objects had stalled before that.
 func TestWhatIsAskedForLateIsNoOlderThanTheRest(t *testing.T) {
+	marks := map[schema.GroupResource]Mark{{Resource: "configmaps"}: {Version: "2"}}
+	t.Run("CatchUp", func(t *testing.T) {
+		askLate(t, func(ctx context.Context, f *Factory) error { return f.CatchUp(ctx, marks) })
+	})
+	t.Run("Refresh", func(t *testing.T) { askLate(t, func(ctx context.Context, f *Factory) error { return f.Refresh(ctx) }) })
+}
+
+func askLate(t *testing.T, confirm func(context.Context, *Factory) error) {
 	synctest.Test(t, func(t *testing.T) {
 		low, _ := namesInHalves(t)
 		resource := newFakeResource(t)
@@ -27,9 +36,7 @@ func TestWhatIsAskedForLateIsNoOlderThanTheRest(t *testing.T) {
 		time.Sleep(time.Second)
 		resource.Add(newConfigMap(low, "two")) // 2: the last owner's last write
 		time.Sleep(time.Minute)
-		next.Advance()
-		marks := map[schema.GroupResource]Mark{{Resource: "configmaps"}: {Version: "2"}}
-		if err := next.CatchUp(t.Context(), marks); err != nil {
+		if err := confirm(t.Context(), next); err != nil {
 			t.Fatal(err)
 		}
 		next.StartWithContext(t.Context())

@@ -79,7 +79,7 @@ func (n *Narrowed) ForResource(gvr schema.GroupVersionResource) (informers.Gener
 func (n *Narrowed) Core() core.Interface { return core.New(n, "", nil) }
 
 func (n *Narrowed) part(k listwatch.Kind, narrow string) cache.SharedIndexInformer {
-	read := part{Reader: n.pool.kinds.Reader(k), selector: narrow}
+	read := part{Reader: n.pool.reads(k), selector: narrow}
 	return n.informer(sharedKey{resource: k.Resource, narrow: narrow}, k.Type, k.Namespaced, read, k.NewObject())
 }
 

@@ -31,7 +31,7 @@ func (f *Factory) picked(gvr schema.GroupVersionResource, pick func(metav1.Objec
 	if namespaced, err := f.namespaced(gvr); err == nil && !namespaced {
 		return f.metadata(gvr)
 	}
-	read := f.pool.readsMetadata(sharedKey{resource: gvr, metadata: true})
+	read := f.pool.readsMetadata(gvr)
 	return genericOf(gvr, f.pickedFrom(gvr, read, pick))
 }
 

@@ -96,7 +96,7 @@ type Pool struct {
 	followers map[schema.GroupVersionResource]int
 	// feeds are what ranges read together.
 	feeds map[sharedKey]*feed
-	// absences are those of the resources that are not built in, as far as somebody has read them.
+	// absences are those of the resources that somebody has read.
 	absences map[schema.GroupVersionResource]*absence
 }
 

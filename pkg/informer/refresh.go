@@ -24,11 +24,13 @@ const (
 // asks the API server what there is, for each resource. For a cache that the process shares, and
 // those that follow it, it asks once for all callers that come at one time. See package present
 // for the cost of an answer and what it relies on. A shared cache that stays behind lists again.
-// A resource that is not built in and that the API server does not have has no objects: Refresh
-// skips its cache if that was never filled, and otherwise it must be empty. It also skips caches
-// that [Factory.AwaitFilled] has given up and that are still not full. The error says which
-// resource could not be listed, or which cache was not fresh when ctx ended.
+// A resource that the API server does not have has no objects: Refresh skips its cache if that was
+// never filled, and otherwise it must be empty. It also skips caches that [Factory.AwaitFilled] has
+// given up and that are still not full. Informers that are asked for later sync with a state at
+// least as new as the call. The error says which resource could not be listed, or which cache was
+// not fresh when ctx ended.
 func (f *Factory) Refresh(ctx context.Context) error {
+	f.advance()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var all sync.WaitGroup
@@ -97,6 +99,6 @@ func (f *Factory) refreshAlone(ctx context.Context, e *entry) error {
 // comparison compares a cache with all that an informer of key may hold.
 func (p *Pool) comparison(key sharedKey, cached present.Cached) present.Comparison {
 	return present.Comparison{
-		Client: p.config.Metadata, Resource: key.resource, Optional: p.absenceOf(key.resource) != nil, FieldSelector: key.narrow, Cached: cached,
+		Client: p.config.Metadata, Resource: key.resource, FieldSelector: key.narrow, Cached: cached,
 	}
 }

@@ -68,7 +68,7 @@ func (s *Slimmed) slim(k listwatch.Kind) cache.SharedIndexInformer {
 	if k.Namespaced && !s.within.IsEverything() {
 		return s.typed(k)
 	}
-	return s.informer(sharedKey{resource: k.Resource, slim: true}, k.Type, k.Namespaced, s.pool.kinds.Reader(k), k.NewObject())
+	return s.informer(sharedKey{resource: k.Resource, slim: true}, k.Type, k.Namespaced, s.pool.reads(k), k.NewObject())
 }
 
 // slimming makes slim copies of what a list has as it comes. Other events pass: the sink decides.

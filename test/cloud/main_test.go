@@ -1,7 +1,6 @@
 package cloud
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"testing"
@@ -53,31 +52,8 @@ func (w *Cluster) start(t *testing.T, spec Spec) *harness.Manager {
 	spec.Flags = append(append([]string{"-v=2"}, timings...), spec.Flags...)
 	m, err := w.Start(spec)
 	must(t, err)
-	t.Cleanup(func() {
-		if err := m.Stop(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-		if err := harness.Panicked(m.LogPath()); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			keepLog(t, m)
-		}
-	})
+	t.Cleanup(func() { m.Finish(t) })
 	return m
-}
-
-// logsVariable names a folder that keeps the logs of failed tests.
-const logsVariable = "FLOTILLA_TEST_LOGS"
-
-func keepLog(t *testing.T, m *harness.Manager) {
-	text, err := os.ReadFile(m.LogPath())
-	if dir := os.Getenv(logsVariable); err == nil && dir != "" {
-		err = os.WriteFile(fmt.Sprintf("%s/%s-%s.log", dir, t.Name(), m.Name()), text, 0o644)
-	}
-	if err != nil {
-		t.Error(err)
-	}
 }
 
 // fleet starts all members at once and waits until each is ready.

@@ -63,6 +63,11 @@ var everyController = map[string]bool{
 // requires.
 func newConfig(t testing.TB, flags ...string) (*config.CompletedConfig, *app.Options) {
 	t.Helper()
+	return newConfigFor(t, plane, flags...)
+}
+
+func newConfigFor(t testing.TB, plane *controlplane.ControlPlane, flags ...string) (*config.CompletedConfig, *app.Options) {
+	t.Helper()
 	o, err := app.NewOptions()
 	if err != nil {
 		t.Fatal(err)

@@ -60,10 +60,9 @@ type Cached interface {
 // Comparison compares one cache with what there is.
 type Comparison struct {
 	// Client reads the metadata of objects.
-	Client   metadata.Interface
+	Client metadata.Interface
+	// Resource is what the cache holds. If the API server lacks it, there are no objects.
 	Resource schema.GroupVersionResource
-	// Optional says that the API server may lack the resource. Then there are no objects.
-	Optional bool
 	// FieldSelector, ShardSelector and Keep describe the part of the resource that the cache holds;
 	// a nil Keep keeps everything.
 	FieldSelector, ShardSelector string
@@ -146,7 +145,7 @@ func (s *state) list(ctx context.Context, limit int64) error {
 	list, err := s.Client.Resource(s.Resource).List(ctx, metav1.ListOptions{
 		FieldSelector: s.FieldSelector, ShardSelector: s.ShardSelector, Limit: limit, Continue: s.more,
 	})
-	if apierrors.IsNotFound(err) && s.Optional {
+	if apierrors.IsNotFound(err) {
 		s.gone, s.listed, s.more = true, content{}, ""
 		return nil
 	}
