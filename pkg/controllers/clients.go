@@ -63,12 +63,30 @@ func (b clientBuilder) config(name string, via catalogue.Via) (*rest.Config, err
 	// The fence goes innermost, next to the wire: layers above it, such as the minting of a token,
 	// may take time, and the claim may end meanwhile.
 	config.WrapTransport = transport.Wrappers(b.fence, counted(via), config.WrapTransport, b.readYourWrites)
-	if limiter := b.limits.limiter(limitedName(b.controller, b.collect), name, config, b.shards); limiter != nil {
-		config.RateLimiter = workLimiter{openLimiter{limiter, b.closed}, b.limits.turn(limitedName(b.controller, b.collect), name)}
+	client, limited := b.limited(name, via, config)
+	if limiter := b.limits.limiter(limitedName(b.controller, b.collect), client, limited, b.shards); limiter != nil {
+		config.RateLimiter = workLimiter{openLimiter{limiter, b.closed}, b.limits.turn(limitedName(b.controller, b.collect), client)}
 	} else if own := ownLimiter(b.controller, name, via, config); own != nil {
 		config.RateLimiter = openLimiter{own, b.closed}
 	}
 	return config, nil
+}
+
+// limited returns the name of the clients that share a limit, and the configuration with that limit.
+// Several clients that upstream builds from one configuration would have a limit each. Here they
+// share one, because it is in the configuration, so it is that of all the busy ones, and is not
+// shared with the clients that are asked for otherwise.
+func (b clientBuilder) limited(name string, via catalogue.Via, config *rest.Config) (client string, limited *rest.Config) {
+	row, _ := catalogue.Lookup(b.controller)
+	for _, c := range row.Clients {
+		if c.Name == name && c.Via == via && c.Busy > 1 {
+			several := rest.CopyConfig(config)
+			several.QPS = cmp.Or(config.QPS, rest.DefaultQPS) * float32(c.Busy)
+			several.Burst = cmp.Or(config.Burst, rest.DefaultBurst) * c.Busy
+			return name + ", by " + string(via), several
+		}
+	}
+	return name, config
 }
 
 // counted returns what counts the requests of a client, except discovery's: discovery fails

@@ -110,6 +110,25 @@ func TestPartsOfTheLimits(t *testing.T) {
 	}
 }
 
+// TestAutoscalersLimits: upstream gives the autoscaler a client for scales and one for metrics, with
+// a limit each, beside the one that writes its status.
+func TestAutoscalersLimits(t *testing.T) {
+	const name = "horizontal-pod-autoscaler"
+	b := clientBuilder{controller: names.HorizontalPodAutoscalerController}
+	status, statusConfig := b.limited(name, catalogue.ViaClient, stock)
+	others, othersConfig := b.limited(name, catalogue.ViaConfig, stock)
+	if status == others || statusConfig != stock || othersConfig.QPS != 2*stock.QPS || othersConfig.Burst != 2*stock.Burst {
+		t.Errorf("%q has %v and %d, %q has %v and %d", status, statusConfig.QPS, statusConfig.Burst, others, othersConfig.QPS, othersConfig.Burst)
+	}
+	if _, c := b.limited(name, catalogue.ViaConfig, &rest.Config{}); c.QPS != 2*rest.DefaultQPS || c.Burst != 2*rest.DefaultBurst {
+		t.Errorf("without flags it has %v and %d", c.QPS, c.Burst)
+	}
+	b.controller = names.DisruptionController
+	if client, c := b.limited("disruption-controller", catalogue.ViaConfig, stock); client != "disruption-controller" || c != stock {
+		t.Errorf("disruption: %q has %v", client, c.QPS)
+	}
+}
+
 // TestWholeLimits checks which controllers have the whole limits.
 func TestWholeLimits(t *testing.T) {
 	l := member()

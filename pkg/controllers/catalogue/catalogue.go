@@ -147,6 +147,9 @@ type Client struct {
 	// QPS and Burst are the factors by which the constructor multiplies the limits of the config it
 	// gets; 1 if it does not. They have no effect on a config that carries a rate limiter.
 	QPS, Burst int
+	// Busy is how many of the clients that the constructor builds from one config send most of its
+	// requests, each within a limit of its own; 0 means 1.
+	Busy int
 }
 
 // Need is something that an instance relies on and does not bring along.

@@ -81,8 +81,11 @@ func workloads() []Row {
 		Name: names.HorizontalPodAutoscalerController,
 		Why: "Reads one HorizontalPodAutoscaler and the Pods of its namespace, and live the scale of its target and its metrics, all of that namespace; " +
 			"writes the scale and the autoscaler's status. Two autoscalers of one Pod are looked for within the namespace.",
-		// From the config upstream builds a scale client and three metrics clients.
-		Clients:      []Client{config("horizontal-pod-autoscaler", 1, 1), client("horizontal-pod-autoscaler")},
+		// From the config upstream builds a scale client and three metrics clients. An autoscaler of
+		// CPU or memory uses the first for each period, and that of resource metrics.
+		Clients: []Client{
+			{Name: "horizontal-pod-autoscaler", Via: ViaConfig, QPS: 1, Burst: 1, Busy: 2}, client("horizontal-pod-autoscaler"),
+		},
 		workers:      func(c *Config) *int32 { return &c.HPAController.ConcurrentHorizontalPodAutoscalerSyncs },
 		BuildHazards: startsRecorder,
 		RestartHazards: "The gauge of autoscalers counts up for each one seen and is not counted down when an instance stops; " +
