@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -101,12 +102,15 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 func runAlone(ctx context.Context, process *controllers.Process, shutdown time.Duration, surplus *heap.Releaser, probes *probes) error {
 	full := surplus.Fill()
 	defer full()
-	instance, err := process.Build(context.WithoutCancel(ctx), controllers.Spec{Controllers: allControllers(), ShutdownTimeout: shutdown, Running: full})
+	var running atomic.Bool
+	instance, err := process.Build(context.WithoutCancel(ctx), controllers.Spec{
+		Controllers: allControllers(), ShutdownTimeout: shutdown, Running: func() { full(); running.Store(true) },
+	})
 	if err != nil {
 		return err
 	}
 	isReady := func() error {
-		if !instance.Informers().HasSynced() {
+		if !running.Load() {
 			return fmt.Errorf("caches have not synced")
 		}
 		return nil

@@ -150,7 +150,7 @@ func (i *instance) Run(ctx context.Context) error {
 		})
 	}
 	running.Go(func() {
-		if i.informers.WaitForCacheSyncWithContext(ctx).Err == nil {
+		if i.informers.AwaitFilled(ctx) == nil {
 			i.work.Running()
 		}
 	})

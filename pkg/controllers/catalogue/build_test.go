@@ -56,7 +56,7 @@ func TestClientsAreUpstreams(t *testing.T) {
 			}
 			want := slices.Clone(row.Clients)
 			for i := range want {
-				want[i].Busy = 0 // What upstream builds from a config, the builder does not see.
+				want[i].Busy = 0          // What upstream builds from a config, the builder does not see.
 				if want[i].Via == ViaCA { // A config that nothing is built from.
 					want[i].Via = ViaConfig
 				}
