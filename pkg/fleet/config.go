@@ -212,7 +212,7 @@ type Replanning struct {
 	Interval time.Duration
 	// Urgent is a ratio: the weight of the heaviest member to the lowest weight that it could have.
 	// Above Urgent the planner does not wait for Interval, as long as no member is away. It must be
-	// greater than Limits.Trigger. Default 1.3.
+	// greater than Limits.Trigger. Above 1.15 times Urgent shards do not rest. Default 1.3.
 	Urgent float64
 	// Limits bound each change. Default: shard.DefaultLimits().
 	Limits shard.Limits

@@ -86,11 +86,12 @@ func (p *planner) decide(ctx context.Context, o outlook, now time.Time) (change,
 		last.members = o.members
 		p.content[o.ring.Name] = last
 	}
-	urgent := sync.OnceValue(func() bool { return p.isUrgent(o) })
+	imbalance := sync.OnceValue(func() float64 { return p.imbalance(o) })
+	urgent := p.member.config.Replanning.Urgent
 	if due := now.Sub(p.last) >= p.member.config.Replanning.Interval || faults.ReplanRestless; !due {
 		same := slices.Equal(last.weights.Census, o.weights.Census) &&
 			maps.Equal(last.weights.Carried, o.weights.Carried)
-		if same || !urgent() {
+		if same || imbalance() <= urgent {
 			// Look again at what cannot be judged yet, even if it does not change.
 			if o.judgeable {
 				p.content[o.ring.Name] = content{last.members, o.weights.Weights}
@@ -99,7 +100,7 @@ func (p *planner) decide(ctx context.Context, o outlook, now time.Time) (change,
 		}
 	}
 	keep := o.newest
-	if !urgent() && !faults.ReplanRestless {
+	if imbalance() <= urgent*wakes && !faults.ReplanRestless {
 		keep = keep.and(p.resting(o.ring, o.members, now))
 	}
 	proposal, worth, err := p.around(ctx, o, keep)
@@ -153,16 +154,22 @@ func (p *planner) restTime() time.Duration {
 	return restIntervals * p.member.config.Replanning.Interval
 }
 
-// isUrgent reports whether the weights are so uneven that the planner should not wait for the
-// interval. It returns false while they are uneven for a passing reason: a member is away, or a
-// group has moved to another member and not been weighed there.
-func (p *planner) isUrgent(o outlook) bool {
+// wakes is how many times Replanning.Urgent an imbalance must be to move what was moved within the
+// rest time: at 1.3, namespaces that grow and shrink at random would be moved again and again.
+const wakes = 1.15
+
+// imbalance returns the weight of the heaviest member over the lowest weight that it could have. It
+// returns 0 while weights are uneven for a passing reason: a member is away, or a group has moved to
+// another member and not been weighed there; and if the difference is not worth a move.
+func (p *planner) imbalance(o outlook) float64 {
 	if !o.judgeable {
-		return false
+		return 0
 	}
-	r := p.member.config.Replanning
 	b := shard.BalanceOf(o.plan, o.ring.Name, o.weights.Weights, o.members)
-	return b.Ratio() > b.Bound*r.Urgent && b.Max-b.Mean*b.Bound >= float64(r.Limits.MinWeight)
+	if b.Max-b.Mean*b.Bound < float64(p.member.config.Replanning.Limits.MinWeight) {
+		return 0
+	}
+	return b.Ratio() / b.Bound
 }
 
 // unsettled returns how many of members have no shard of the ring, plus how many shards have a home
