@@ -397,10 +397,11 @@ func (f *Factory) Warm(ctx context.Context) error {
 
 // AwaitFilled returns when the informers that are started or being filled have synced. By then the
 // handlers of the started ones have received what there is. It does not wait for resources that the
-// API server does not have, such as built-in ones that are turned off. Informers of [Factory.ObjectOrMetadata] for
-// resources that are not built in have optionalPatience more than the others: it may be impossible
-// to list them, as with a conversion webhook that does not answer. All of these keep trying, and
-// the controllers that need them must wait for them. The error is ctx's cause.
+// API server does not have, such as built-in ones that are turned off. Informers of
+// [Factory.ObjectOrMetadata] for resources that are not built in have optionalPatience more than the
+// others: it may be impossible to list them, as with a conversion webhook that does not answer. All
+// of these keep trying, and the controllers that need them must wait for them. The error is ctx's
+// cause.
 func (f *Factory) AwaitFilled(ctx context.Context) error {
 	var optional []*entry
 	for _, e := range f.filling() {
