@@ -64,16 +64,18 @@ func (a *absence) failing(now time.Time) bool {
 	return !a.failed.IsZero() && now.Sub(a.failed) < failureCounts
 }
 
-// note records the answer to a request that ended now.
-func (a *absence) note(err error, now time.Time) {
+// note records the answer to a request that ended now, and reports whether it is the first of a
+// series of failures.
+func (a *absence) note(err error, now time.Time) (began bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err != nil && !apierrors.IsNotFound(err) {
-		a.failed = now
-		return
+		began, a.failed = a.failed.IsZero(), now
+		return began
 	}
 	a.failed = time.Time{}
 	a.setLocked(err != nil)
+	return false
 }
 
 // begun records that a list in the form of a watch has begun. That may still fail.

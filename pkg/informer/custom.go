@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
+	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/informer/internal/listwatch"
 )
@@ -200,7 +201,8 @@ var errNoStreams = errors.New("the client knows no lists in the form of watches"
 // observedResource notes whether the API server has the resource.
 type observedResource struct {
 	listwatch.Reader
-	absence *absence
+	resource schema.GroupVersionResource
+	absence  *absence
 	// listsOnly says that the client, a fake, does not know lists in the form of watches.
 	listsOnly bool
 	now       func() time.Time
@@ -208,7 +210,7 @@ type observedResource struct {
 
 // observed returns read for an informer of the resource, and records absence.
 func (p *Pool) observed(gvr schema.GroupVersionResource, read listwatch.Reader, listsOnly bool) listwatch.Reader {
-	return observedResource{Reader: read, absence: p.absenceOf(gvr), listsOnly: listsOnly, now: p.config.Clock.Now}
+	return observedResource{Reader: read, resource: gvr, absence: p.absenceOf(gvr), listsOnly: listsOnly, now: p.config.Clock.Now}
 }
 
 // List implements listwatch.Reader.
@@ -234,8 +236,11 @@ func (r observedResource) Watch(ctx context.Context, options metav1.ListOptions)
 
 // note records the answer to a request. A request that its reader has given up says nothing.
 func (r observedResource) note(ctx context.Context, err error) {
-	if err == nil || ctx.Err() == nil {
-		r.absence.note(err, r.now())
+	if err != nil && ctx.Err() != nil {
+		return
+	}
+	if r.absence.note(err, r.now()) {
+		klog.FromContext(ctx).Info("Could not read a resource, trying again", "resource", r.resource.GroupResource(), "version", r.resource.Version, "err", err)
 	}
 }
 

@@ -144,9 +144,7 @@ func collectInformers(out samples, informers Informers) {
 		out.gauge(watchMode, float64(n), string(mode))
 	}
 	out.gauge(watchMode, float64(len(informers.Followed())), filteredByProcess)
-	for _, resource := range informers.Failing() {
-		out.gauge(failing, 1, resource.String())
-	}
+	out.gauge(failing, float64(len(informers.Failing())))
 }
 
 func toFloat(b bool) float64 {

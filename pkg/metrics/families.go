@@ -128,8 +128,8 @@ var (
 		"Resources by who filters them by range: the API server, this client, or this process "+
 			"out of what it caches whole.", "filtered_by")
 	failing = read("informer_failing", gauge,
-		"1 for each resource that this member needs and cannot list or watch: its last request, "+
-			"less than two minutes ago, failed.", "resource")
+		"Resources that this member needs and cannot list or watch: the last request for each, "+
+			"less than two minutes ago, failed.")
 )
 
 // Events: counted as they happen.

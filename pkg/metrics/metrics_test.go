@@ -85,7 +85,7 @@ func TestStates(t *testing.T) {
 			of(4, "informer_unseen_updates_total"),
 			of(1, "informer_resources", "filtered_by", "server"),
 			of(1, "informer_resources", "filtered_by", "process"),
-			of(1, "informer_failing", "resource", "rafts.example.com"),
+			of(1, "informer_failing"),
 			of(2, "shard_acquisitions_total", "how", "vacant", "reason", "new", "result", "running"),
 		} {
 			if got := sum(all["flotilla_"+want.name], want.labels...); got != want.value {

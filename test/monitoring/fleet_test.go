@@ -60,6 +60,7 @@ func healthy() fleet {
 		f.set(m, "flotilla_plan_refused", "", 0, length, 0)
 		f.set(m, "flotilla_informer_resources", `filtered_by="client"`, 0, length, 0)
 		f.set(m, "flotilla_informer_resources", `filtered_by="server"`, 0, length, 40)
+		f.set(m, "flotilla_informer_failing", "", 0, length, 0)
 		f.set(m, "process_start_time_seconds", "", 0, length, float64(1000+i))
 	}
 	return f

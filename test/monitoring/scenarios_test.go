@@ -298,10 +298,10 @@ func others() []scenario {
 		}, always()},
 		{"all members filter by themselves, and no API server is scraped", func(f fleet) { filterAlone(f, from, to) }, always()},
 		{"a conversion webhook is down", func(f fleet) {
-			f.all("flotilla_informer_failing", `resource="rafts.example.com"`, from, to, 1)
+			f.all("flotilla_informer_failing", "", from, to, 1)
 		}, []moment{quiet(from + 9*minute), fires(from+11*minute, "FlotillaResourceUnreadable"), quiet(to)}},
 		{"a conversion webhook restarts", func(f fleet) {
-			f.all("flotilla_informer_failing", `resource="rafts.example.com"`, from, from+5*minute, 1)
+			f.all("flotilla_informer_failing", "", from, from+5*minute, 1)
 		}, always()},
 		{"handoffs leave shards alone for long", func(f fleet) { handoffs(f, members[1], from, 10, 8) },
 			[]moment{quiet(from - minute), fires(from+2*minute, "FlotillaUnownedTooLong"), quiet(from + 33*minute)}},

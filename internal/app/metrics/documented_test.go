@@ -197,7 +197,6 @@ var values = map[string]*regexp.Regexp{
 	"controller":  regexp.MustCompile(`^[a-z0-9-]{1,60}$`),
 	"action":      regexp.MustCompile(`^(create|acquire|renew|ask|release|mark|strike|retire|write)$`),
 	"filtered_by": regexp.MustCompile(`^(server|client|process)$`),
-	"resource":    nil, // custom resources that cannot be read
 	"le":          regexp.MustCompile(`^[0-9.]+$|^\+Inf$`),
 }
 
