@@ -53,14 +53,24 @@ func (b *bench) judgeDeletions() {
 			b.skip("pod deleted: " + reason)
 			continue
 		}
-		b.convict(d.event, WantedPodDeleted, "%s: deleted %s of %s, which had not more than it wanted, on node %q",
+		since := o.born
+		if n := b.nodes[d.state.node]; n != nil {
+			since = oldest(since, n.between(d.cached(), d.at)[0].moment)
+		}
+		b.accuse(d.event, since, WantedPodDeleted, "%s: deleted %s of %s, which had not more than it wanted, on node %q",
 			d.by, p.name, o.title(), d.state.node)
 	}
 }
 
+// cached returns the moment that the cache of an innocent controller shows at least.
+func (d deletion) cached() moment {
+	at := d.at.received.Add(-lag)
+	return moment{received: at, answered: at}
+}
+
 // reason returns a possible reason for a deletion; empty if there was none.
 func (b *bench) reason(d deletion, p *pod, o *owner, uid string, i int) string {
-	from := moment{received: d.at.received.Add(-lag), answered: d.at.received.Add(-lag)}
+	from := d.cached()
 	switch {
 	case slices.ContainsFunc(p.ended, func(e ending) bool { return e.maybeKnown(d.at) }), d.state.finished():
 		return "it had ended"

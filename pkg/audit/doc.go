@@ -225,6 +225,8 @@
 // never ended is such a write, and Lost counts these. Without that stage a pod that was deleted in
 // the moment of the kill counts as still there, and convicts the controller that replaces it.
 //
+// If the log lacks a part (gap in the log), objects are not convicted by what it showed before that.
+//
 // A duplicate may come from a create that was in flight, which Leases cannot prevent. It is
 // convicted all the same: look in InFlight for its line, or for that of the pod before it.
 //

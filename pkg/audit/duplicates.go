@@ -42,15 +42,16 @@ func excused(c creation, o *owner, i int) int {
 
 func (b *bench) judgeNumber(c creation, o *owner, i int) {
 	b.judged.Creates++
-	wanted := o.mostDesired(excused(c, o, i), i)
+	first := excused(c, o, i)
+	wanted, since := o.mostDesired(first, i), o.states[first].moment
 	var live []string
 	for _, p := range o.pods {
 		if p.owner(c.at.version) == c.pod.owner(c.at.version) && p.live(c.at) {
-			live = append(live, p.name)
+			live, since = append(live, p.name), oldest(since, p.born)
 		}
 	}
 	if len(live) >= int(wanted) {
-		b.convict(c.event, DuplicatePod, "%s: made %s for %s, which wanted at most %d and had %d: %s",
+		b.accuse(c.event, since, DuplicatePod, "%s: made %s for %s, which wanted at most %d and had %d: %s",
 			c.by, c.pod.name, o.title(), wanted, len(live), some(slices.Sorted(slices.Values(live)), ", "))
 	}
 }
@@ -64,8 +65,9 @@ func (b *bench) judgeOrdinal(c creation, o *owner, i int) {
 		return
 	}
 	b.judged.Creates++
-	if end := o.mostDesired(excused(c, o, i), i); n >= end {
-		b.convict(c.event, DuplicatePod, "%s: made %s for %s, whose ordinals ended before %d", c.by, c.pod.name, o.title(), end)
+	first := excused(c, o, i)
+	if end := o.mostDesired(first, i); n >= end {
+		b.accuse(c.event, o.states[first].moment, DuplicatePod, "%s: made %s for %s, whose ordinals ended before %d", c.by, c.pod.name, o.title(), end)
 	}
 }
 

@@ -20,7 +20,7 @@ func (b *bench) judgeCollected(d deletion) {
 			continue
 		}
 		if b.solid(t, ref, owner, d.at) {
-			b.convict(d.event, OwnedDeleted, "%s: deleted %s of %s, which nobody had asked to delete", d.by, t.title(), owner.title())
+			b.accuse(d.event, owner.born, OwnedDeleted, "%s: deleted %s of %s, which nobody had asked to delete", d.by, t.title(), owner.title())
 			return
 		}
 	}

@@ -35,6 +35,18 @@ func (b *bench) sit() {
 	b.judgeSiblings()
 }
 
+// accuse convicts of what rests on everything that the log shows since a moment, unless the log
+// lacks a part of that.
+func (b *bench) accuse(e event, since moment, kind Kind, format string, args ...any) {
+	for _, gap := range b.gaps {
+		if since.received.Before(gap.answered) && gap.received.Before(e.Answered.Time) {
+			b.skip("a part of the log is missing: " + string(kind))
+			return
+		}
+	}
+	b.convict(e, kind, format, args...)
+}
+
 // unanswered is why nobody knows what an owner wanted.
 const unanswered = "a write of the owner ended without an answer"
 

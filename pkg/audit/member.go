@@ -334,6 +334,7 @@ func (c *checker) judgeMemberHoles(l *memberLog) {
 			// A server that is killed may not have logged its last write. Without more heartbeats than
 			// that one the Lease would have run out.
 			if silent := g.after.received.Sub(g.before.answered); silent > g.before.lasts() {
+				c.world.gaps = append(c.world.gaps, moment{received: g.before.answered, answered: g.after.received})
 				c.doubt(g.after.event, LogGap, "Lease of member %s: the log lacks its heartbeats of the %v before this one, and perhaps any other write of that time",
 					l.name, silent.Round(time.Millisecond))
 			}

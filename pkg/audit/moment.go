@@ -1,6 +1,9 @@
 package audit
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // moment is when a request took effect: at a version if the answer has one, else between arrival
 // and answer.
@@ -16,6 +19,11 @@ func (m moment) before(o moment) bool {
 		return m.version < o.version
 	}
 	return m.answered.Before(o.received)
+}
+
+// oldest returns the moment whose request arrived first.
+func oldest(moments ...moment) moment {
+	return slices.MinFunc(moments, func(a, b moment) int { return a.received.Compare(b.received) })
 }
 
 // maybeBefore reports whether m may have taken effect before o.

@@ -166,7 +166,7 @@ func (b *bench) judgeSiblings() {
 					if key.resource != "replicasets" {
 						kind = DuplicateSlice
 					}
-					b.convict(s.event, kind, "%s: made %s, and there was %s of the same owner, with the same in it", s.by, s.thing.title(), other.thing.title())
+					b.accuse(s.event, other.at, kind, "%s: made %s, and there was %s of the same owner, with the same in it", s.by, s.thing.title(), other.thing.title())
 					break
 				}
 			}
@@ -216,7 +216,7 @@ func (b *bench) judgeJob(key siblingKey, before []sibling, s sibling) {
 	case last.last.Before(due):
 		b.skip("Job created again: its CronJob did not say that there had been one")
 	default:
-		b.convict(s.event, DuplicateJob, "%s: made %s for %s again, which its CronJob had a Job for by %s", s.by, s.thing.title(), key.form, stamp(last.answered))
+		b.accuse(s.event, last.moment, DuplicateJob, "%s: made %s for %s again, which its CronJob had a Job for by %s", s.by, s.thing.title(), key.form, stamp(last.answered))
 	}
 }
 

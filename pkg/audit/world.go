@@ -30,6 +30,9 @@ type world struct {
 	// a request.
 	dropped sets.Set[string]
 
+	// gaps are when the log surely lacks a part: what was known before one may have changed in it.
+	gaps []moment
+
 	creations []creation
 	deletions []deletion
 	strings   map[string]string
