@@ -119,6 +119,7 @@ func (o *Options) complete(ctx context.Context) (*config.CompletedConfig, error)
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+	o.awaitLookup(ctx)
 	c, err := o.Config(ctx, kcm.KnownControllers(), kcm.ControllersDisabledByDefault(), kcm.ControllerAliases())
 	if err != nil {
 		return nil, err

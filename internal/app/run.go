@@ -76,8 +76,11 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 	}
 	defer func() { close(stopServing); <-stopped }()
 
-	if err := genericcontrollermanager.WaitForAPIServer(c.Client, apiServerPatience); err != nil {
-		return fmt.Errorf("waited %v for the API server at %s to be healthy: %w", apiServerPatience, c.Kubeconfig.Host, err)
+	// A member waits for its Leases, however long the API server is away.
+	if shade != nil || !o.Generic.LeaderElection.LeaderElect {
+		if err := genericcontrollermanager.WaitForAPIServer(c.Client, apiServerPatience); err != nil {
+			return fmt.Errorf("waited %v for the API server at %s to be healthy: %w", apiServerPatience, c.Kubeconfig.Host, err)
+		}
 	}
 	var running sync.WaitGroup
 	processCtx, stopProcess := context.WithCancel(context.WithoutCancel(ctx))

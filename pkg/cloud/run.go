@@ -22,13 +22,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 )
 
-const (
-	// apiServerPatience is how long to wait for the API server, as upstream does.
-	apiServerPatience = 10 * time.Second
-	// electionTolerance is how long after the end of a lease duration upstream's health check
-	// reports that a leader has not renewed.
-	electionTolerance = 20 * time.Second
-)
+// electionTolerance is how long after the end of a lease duration upstream's health check reports
+// that a leader has not renewed.
+const electionTolerance = 20 * time.Second
 
 // run runs the process until ctx ends. It returns after everything that it started has ended,
 // except event recording and what the provider has started.
@@ -65,14 +61,6 @@ func run(ctx context.Context, o flotilla.Options, c Controllers) error {
 		return fmt.Errorf("serving on the secure port: %w", err)
 	}
 	defer func() { end(); <-stopped }()
-	if err := genericcontrollermanager.WaitForAPIServer(
-		c.Config.VersionedClient, apiServerPatience,
-	); err != nil {
-		return fmt.Errorf(
-			"waited %v for the API server at %s to be healthy: %w", apiServerPatience,
-			c.Config.Kubeconfig.Host, err,
-		)
-	}
 	return fleet.Run(ctx)
 }
 

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -64,7 +65,8 @@ func TestBadInputIsRefused(t *testing.T) {
 	}
 }
 
-// TestAPIServerAbsent checks that the binary waits as upstream does, and says what for.
+// TestAPIServerAbsent starts members while the API server is away: they wait for it and say so, one
+// before it looks up how requests are authenticated. Stock makes the same look-up, and ends.
 func TestAPIServerAbsent(t *testing.T) {
 	t.Parallel()
 	plane := sharedPlane(t)
@@ -72,31 +74,49 @@ func TestAPIServerAbsent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := fmt.Sprintf("https://127.0.0.1:%d", port)
+	address := fmt.Sprintf("127.0.0.1:%d", port)
 	good, err := plane.Kubeconfig("system:kube-controller-manager")
 	if err != nil {
 		t.Fatal(err)
 	}
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := harness.Redirect(good, kubeconfig, address); err != nil {
+	if err := harness.Redirect(good, kubeconfig, "https://"+address); err != nil {
 		t.Fatal(err)
 	}
 	start := func(spec harness.Spec) *harness.Manager {
 		spec.Kubeconfig = kubeconfig
 		return harness.Run(t, plane, spec)
 	}
-	for m, want := range map[*harness.Manager][]string{
-		// Delegated authentication would fail even earlier, as upstream's does. Without it the wait
-		// shows.
-		start(harness.Member("absent", "--authentication-skip-lookup", "--secure-port=0")): {"waited 10s for the API server at https://127.0.0.1"},
-		start(harness.Spec{Name: "plain"}):                                                 {address, "connection refused"},
-		start(harness.Spec{Name: "stock", Binary: harness.Stock}):                          {address, "connection refused"},
-	} {
-		if code := m.MustExit(t, harness.Patience); code == 0 {
-			t.Errorf("%s ended with status 0", m.Name())
-		}
-		if !harness.HasLine(m.MustLog(t), want...) {
-			t.Errorf("the log of %s does not say what cannot be reached, %q:\n%s", m.Name(), want, m.MustLog(t))
+	// A token is authenticated without a look-up.
+	knows := start(memberOf("early", "knows", append([]string{"--authentication-skip-lookup"}, quick...)...))
+	asks := start(memberOf("early", "asks", quick...))
+	stock := start(harness.Spec{Name: "stock", Binary: harness.Stock})
+
+	harness.Eventually(t, harness.Patience, "what it waits for", knows.Logs("Waiting to list and watch Leases", address, "connection refused"))
+	harness.Eventually(t, harness.Patience, "not ready", knows.Answers("/readyz", http.StatusInternalServerError))
+	harness.Eventually(t, harness.Patience, "but alive", knows.Answers("/livez", http.StatusOK))
+	harness.Eventually(t, harness.Patience, "what it waits for", asks.Logs("Waiting for the API server, to look up", address, "connection refused"))
+	if code := stock.MustExit(t, harness.Patience); code == 0 {
+		t.Error("stock ended with status 0")
+	}
+	if !harness.HasLine(stock.MustLog(t), address, "connection refused") {
+		t.Errorf("the log of stock does not say what cannot be reached, %s:\n%s", address, stock.MustLog(t))
+	}
+
+	way, err := harness.NewProxyAt(address, plane, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() { way.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	for _, m := range []*harness.Manager{knows, asks} {
+		harness.Eventually(t, harness.Patience, m.Name()+" is ready once the API server is there", m.Ready)
+	}
+	for _, m := range []*harness.Manager{knows, asks} {
+		if err := m.Leave(t.Context()); err != nil {
+			t.Error(err)
 		}
 	}
 }

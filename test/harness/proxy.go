@@ -77,6 +77,11 @@ func (p *Proxy) Hindered() int64 { return p.hindered.Load() }
 // In mode Terminate it forwards requests without a token as the controller manager, and others with
 // their own token. If between is not nil, it handles those requests first.
 func NewProxy(plane *controlplane.ControlPlane, between func(forward http.Handler) http.Handler) (*Proxy, error) {
+	return NewProxyAt("127.0.0.1:0", plane, between)
+}
+
+// NewProxyAt is NewProxy for an address.
+func NewProxyAt(address string, plane *controlplane.ControlPlane, between func(forward http.Handler) http.Handler) (*Proxy, error) {
 	certificate, err := plane.ServingCertificate("proxy")
 	if err != nil {
 		return nil, err
@@ -96,7 +101,7 @@ func NewProxy(plane *controlplane.ControlPlane, between func(forward http.Handle
 	if err != nil {
 		return nil, err
 	}
-	p, err := newProxy(target.Host, certificate, handler)
+	p, err := newProxy(address, target.Host, certificate, handler)
 	if err != nil {
 		return nil, err
 	}
@@ -104,8 +109,8 @@ func NewProxy(plane *controlplane.ControlPlane, between func(forward http.Handle
 	return p, err
 }
 
-func newProxy(upstream string, certificate tls.Certificate, handler http.Handler) (*Proxy, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+func newProxy(address, upstream string, certificate tls.Certificate, handler http.Handler) (*Proxy, error) {
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)
 	}

@@ -37,7 +37,7 @@ func startProxy(t *testing.T) *Proxy {
 			})
 		}
 	})
-	p, err := newProxy(listener.Addr().String(), tls.Certificate{}, http.NotFoundHandler())
+	p, err := newProxy("127.0.0.1:0", listener.Addr().String(), tls.Certificate{}, http.NotFoundHandler())
 	if err != nil {
 		t.Fatal(err)
 	}
