@@ -2,7 +2,6 @@ package membership
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -47,7 +46,7 @@ func (p *pacemaker) judge(ctx context.Context, in heartbeat.Input) time.Time {
 		lease := o.Get(leaserecord.MemberLease(p.m.cfg.Fleet, member))
 		step := heartbeat.JudgeInput{
 			Now: in.Now, Right: heartbeat.Right{Until: p.state.Confirmed.Add(p.m.cfg.Timing.RenewDeadline)}, Member: viewOf(lease), Holders: named,
-			Delay: p.delay(live, member), NotBefore: j.notBefore, Timing: in.Timing, Busy: j.requests.Busy(),
+			Delay: turn(live, p.m.member, member, in.Timing), NotBefore: j.notBefore, Timing: in.Timing, Busy: j.requests.Busy(),
 		}
 		if faults.ExpiryEarly {
 			step.Timing.LeaseDuration /= 2
@@ -64,20 +63,27 @@ func (p *pacemaker) judge(ctx context.Context, in heartbeat.Input) time.Time {
 	return wake
 }
 
-// delay spreads the judges of one member, so that usually only one strikes. The live members take
-// turns, and the judged member's name decides who is first.
-func (p *pacemaker) delay(live []string, judged string) time.Duration {
-	live = slices.DeleteFunc(live, func(name string) bool { return name == judged })
-	self := slices.Index(live, p.m.member)
-	if self < 0 {
-		self = len(live)
+// turn returns how long a judge waits before it strikes, so that usually only one judge does. All
+// live members but the judged one take turns, and the judged member's name decides who is first.
+func turn(live []string, self, judged string, timing heartbeat.Timing) time.Duration {
+	judges, rank, first := 0, -1, 0
+	for _, name := range live {
+		if name == judged {
+			continue
+		}
+		if name == self {
+			rank = judges
+		}
+		judges++
 	}
-	first := 0
+	if rank < 0 {
+		rank, judges = judges, judges+1 // it counts itself last
+	}
 	for _, c := range []byte(judged) {
-		first = (first*31 + int(c)) % max(1, len(live))
+		first = (first*31 + int(c)) % judges
 	}
-	rank := (self - first + len(live)) % max(1, len(live))
-	return min(time.Duration(rank)*p.m.cfg.Timing.RetryPeriod/8, p.m.cfg.Timing.LeaseDuration/3)
+	rank = (rank - first + judges) % judges
+	return min(time.Duration(rank)*timing.RetryPeriod/8, timing.LeaseDuration/3)
 }
 
 // strike carries out a judgement.
