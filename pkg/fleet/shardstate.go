@@ -113,14 +113,14 @@ func (m *Member) Roster() membership.Roster {
 	return membership.RosterFrom(m.config.Fleet, m.observer.List(), m.config.Timing.LeaseDuration, m.config.Clock.Now())
 }
 
-// LoadRatio returns the weight of the heaviest member of the ring divided by the mean: 1 is even.
-// It uses what holders publish on their Leases, and includes what members carry besides the ring. A
-// shard without a holder counts for its owner. It returns false until all have counted, and for
-// rings that are not namespaced.
-func (m *Member) LoadRatio(ring shard.Ring) (float64, bool) {
+// RingLoad returns how the weight of the ring is distributed over the members that serve it, with
+// what they carry besides the ring, by what holders publish on their Leases. A shard without a
+// holder counts for its owner. It returns false until all have counted, and for rings that are not
+// namespaced.
+func (m *Member) RingLoad(ring shard.Ring) (shard.Balance, bool) {
 	members, assignment, now := m.Assignment().MembersOf(ring.Name), m.Assignment(), m.config.Clock.Now()
 	if ring.Scope != shard.ScopeNamespaced || len(members) == 0 || len(ring.Shards) == 0 {
-		return 0, false
+		return shard.Balance{}, false
 	}
 	plan, _ := m.Plan()
 	holder := func(id shard.ID) string {
@@ -131,22 +131,8 @@ func (m *Member) LoadRatio(ring shard.Ring) (float64, bool) {
 	}
 	weights, complete := leaseapi.WeightsOf(m.config.Fleet, plan, ring, m.observer.Get, holder)
 	if !complete {
-		return 0, false
+		return shard.Balance{}, false
 	}
-	load, total := map[string]int64{}, int64(0)
-	add := func(member string, weight int64) {
-		load[member] += weight
-		total += weight
-	}
-	for _, s := range ring.Shards {
-		add(holder(s.ID), weights.Census.Within(s.Range).Total())
-	}
-	for _, member := range members {
-		add(member, weights.Carried[member])
-	}
-	balance := shard.Balance{Mean: float64(total) / float64(len(members))}
-	for _, weight := range load {
-		balance.Max = max(balance.Max, float64(weight))
-	}
-	return balance.Ratio(), true
+	where := func(id shard.ID) (string, bool) { return holder(id), true }
+	return shard.BalanceBy(ring, where, weights.Weights, members), true
 }

@@ -91,8 +91,9 @@ func collectRings(out samples, member *fleet.Member) {
 		out.gauge(ringMembers, float64(len(assignment.MembersOf(ring.Name))), ring.Name)
 		out.gauge(ringHash, 1, ring.Name, assignment.Digest(ring.Name))
 		out.gauge(ringShards, float64(len(ring.Shards)), ring.Name)
-		if ratio, counted := member.LoadRatio(ring); counted {
-			out.gauge(ringLoad, ratio, ring.Name)
+		if load, counted := member.RingLoad(ring); counted {
+			out.gauge(ringLoad, load.Ratio(), ring.Name)
+			out.gauge(ringLoadLeast, load.Bound, ring.Name)
 		}
 	}
 	out.gauge(planGeneration, float64(plan.Generation))

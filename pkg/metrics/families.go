@@ -87,6 +87,9 @@ var (
 	ringLoad = read("ring_load_ratio", gauge,
 		"Weight of the member with the most over the mean of the members that serve the ring, "+
 			"with what they carry beside it, by what holders say on their Leases.", "ring")
+	ringLoadLeast = read("ring_load_ratio_least", gauge,
+		"The lowest ring_load_ratio that any plan allows: above 1 if one namespace, or what one "+
+			"member carries beside the ring, is more than a fair share.", "ring")
 
 	planGeneration = read("plan_generation", gauge,
 		"Generation of the plan that this member works by.")

@@ -75,6 +75,7 @@ func TestStates(t *testing.T) {
 			of(1, "ring_members", "ring", "namespaces"),
 			of(2, "ring_shards", "ring", "namespaces"),
 			of(1, "ring_load_ratio", "ring", "namespaces"),
+			of(1, "ring_load_ratio_least", "ring", "namespaces"),
 			of(1, "plan_generation"),
 			of(1, "fleet_members", "state", "active"),
 			of(1, "fleet_members"),

@@ -94,15 +94,21 @@ func (b Balance) Ratio() float64 {
 func BalanceOf(plan Plan, ring string, weights Weights, members []string) Balance {
 	r, _ := plan.Ring(ring)
 	homes, _ := plan.HomesOf(ring, members)
+	return BalanceBy(r, homes.Owner, weights, members)
+}
+
+// BalanceBy returns the balance of the ring over members when each of its shards is with its owner,
+// if it has one. An owner that is not one of members may be the heaviest.
+func BalanceBy(ring Ring, owner func(ID) (string, bool), weights Weights, members []string) Balance {
 	b := Balance{Members: make(map[string]int64, len(members)), Bound: 1}
 	lump := int64(0)
 	for _, m := range members {
 		b.Members[m] = weights.carriedBy(m)
 		lump = max(lump, b.Members[m])
 	}
-	for _, s := range r.Shards {
-		if owner, placed := homes.Owner(s.ID); placed && s.Namespaced() {
-			b.Members[owner] += weights.Census.Within(s.Range).Total()
+	for _, s := range ring.Shards {
+		if member, placed := owner(s.ID); placed && s.Namespaced() {
+			b.Members[member] += weights.Census.Within(s.Range).Total()
 		}
 	}
 	total := int64(0)
@@ -110,9 +116,9 @@ func BalanceOf(plan Plan, ring string, weights Weights, members []string) Balanc
 		total += weight
 		b.Max = max(b.Max, float64(weight))
 	}
-	if total > 0 {
-		b.Mean = float64(total) / float64(len(b.Members))
-		b.Bound = max(1, float64(max(lump, leastMax(weights.Census, len(b.Members))))/b.Mean)
+	if total > 0 && len(members) > 0 {
+		b.Mean = float64(total) / float64(len(members))
+		b.Bound = max(1, float64(max(lump, leastMax(weights.Census, len(members))))/b.Mean)
 	}
 	return b
 }

@@ -52,6 +52,7 @@ func healthy() fleet {
 			f.set(m, "flotilla_ring_members", `ring="`+ring+`"`, 0, length, 3)
 		}
 		f.set(m, "flotilla_ring_load_ratio", `ring="namespaces"`, 0, length, 1.05)
+		f.set(m, "flotilla_ring_load_ratio_least", `ring="namespaces"`, 0, length, 1)
 		f.set(m, "flotilla_shard_objects", fmt.Sprintf(`ring="namespaces",shard="0%d"`, i), 0, length, 1000)
 		f.set(m, "flotilla_shard_namespaces", fmt.Sprintf(`ring="namespaces",shard="0%d"`, i), 0, length, 20)
 		f.set(m, "flotilla_leader_lock_held", stockLock, 0, length, 1)

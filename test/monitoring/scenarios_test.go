@@ -266,15 +266,13 @@ func others() []scenario {
 		{"one member has most of the load", func(f fleet) {
 			f.all("flotilla_ring_load_ratio", `ring="namespaces"`, from, to, 2.1)
 		}, []moment{quiet(from + 29*minute), fires(from+31*minute, "FlotillaLoadUneven"), quiet(to)}},
-		{"one member has the namespace that is most of the load", func(f fleet) {
+		{"one member has the namespace or the group that is most of the load", func(f fleet) {
 			f.all("flotilla_ring_load_ratio", `ring="namespaces"`, from, to, 2.1)
-			f.set(members[0], "flotilla_shard_objects", shardLabels("namespaces/00"), 0, length, 5000)
-			f.set(members[0], "flotilla_shard_namespaces", shardLabels("namespaces/00"), 0, length, 1)
+			f.all("flotilla_ring_load_ratio_least", `ring="namespaces"`, from, to, 2)
 		}, always()},
 		{"one member has the heaviest namespace, and much besides", func(f fleet) {
 			f.all("flotilla_ring_load_ratio", `ring="namespaces"`, from, to, 2.9)
-			f.set(members[0], "flotilla_shard_objects", shardLabels("namespaces/00"), 0, length, 1500)
-			f.set(members[0], "flotilla_shard_namespaces", shardLabels("namespaces/00"), 0, length, 1)
+			f.all("flotilla_ring_load_ratio_least", `ring="namespaces"`, from, to, 1.3)
 		}, []moment{fires(from+31*minute, "FlotillaLoadUneven"), quiet(to)}},
 		{"one member has most of next to nothing", func(f fleet) {
 			f.all("flotilla_ring_load_ratio", `ring="namespaces"`, from, to, 3)
