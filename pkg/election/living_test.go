@@ -77,6 +77,29 @@ func TestLivingMatchesList(t *testing.T) {
 	})
 }
 
+// TestLivingLeavesOtherFleetsAlone has Leases of fleet f-cloud, and Leases of fleet f with labels
+// that somebody has changed.
+func TestLivingLeavesOtherFleetsAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *harness) {
+		o := fleetOf(t, 0, 0, NewClock())
+		see := func(name, fleet, holder string) {
+			l := lease(holder, 1)
+			l.Name, l.Labels = name, map[string]string{leaserecord.FleetLabel: fleet}
+			o.Observe(l)
+		}
+		see("f-cloud-member-x", "f-cloud", "x_1")
+		see("f-cloud-services-00", "f-cloud", "y_1")
+		see("f-cloud-00", "f", "of-ring-cloud_1")
+		see("f-ns-00", "other", "forged_1")
+		see("f-ns-01", "", "emptied_1")
+		_, named := o.Living()
+		want := []string{"emptied_1", "forged_1", "of-ring-cloud_1"}
+		if got := slices.Sorted(maps.Keys(named)); !slices.Equal(got, want) {
+			t.Errorf("named are %v, want %v", got, want)
+		}
+	})
+}
+
 // BenchmarkLiving measures what a pacemaker reads at each step.
 func BenchmarkLiving(b *testing.B) {
 	for _, size := range []struct{ members, shards int }{{3, 21}, {100, 1000}} {

@@ -204,8 +204,8 @@ func (o *Observer) List() []Observation {
 }
 
 // Living returns the observations of the members' Leases, in no order, and for each incarnation
-// that other Leases name as holder, when any of these was last seen to change. It copies no shard's
-// Lease, so that it can be called several times a second.
+// that other Leases name as holder, when any of these was last seen to change. It leaves out Leases
+// of other fleets, and copies no shard's Lease, so that it can be called several times a second.
 func (o *Observer) Living() (members []Observation, named map[string]time.Time) {
 	prefix := leaserecord.MemberLease(o.cfg.Fleet, "")
 	named = map[string]time.Time{}
@@ -213,7 +213,7 @@ func (o *Observer) Living() (members []Observation, named map[string]time.Time) 
 	defer o.mu.Unlock()
 	for name, obs := range o.known {
 		switch {
-		case !obs.Exists:
+		case !obs.Exists, obs.OfOtherFleet(o.cfg.Fleet):
 		case strings.HasPrefix(name, prefix):
 			members = append(members, *obs)
 		case leaserecord.MemberOf(obs.Holder) != "" && !slices.Contains(o.cfg.Extra, name):

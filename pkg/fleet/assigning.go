@@ -62,15 +62,18 @@ const mostPause = 500 * time.Millisecond
 // concerns reports whether a Lease may decide what this member does next. Of planned shards' Leases,
 // those may that this member holds, has asked for, or should own; and all while shards are retiring,
 // whose successors may be anybody's. Otherwise shards move between others, and it is enough to look
-// later: with a hundred members almost all moves are others'. All other Leases may. The observer
-// calls it, so it must not ask the observer.
+// later: with a hundred members almost all moves are others'. All other Leases of the fleet may. The
+// observer calls it, so it must not ask the observer.
 func (m *Member) concerns(lease election.Observation) bool {
 	plan := m.inForce.Load()
 	if plan == nil || m.retiring.Load() {
 		return true
 	}
 	id, planned := plan.shardOf(m.config.Fleet, lease.Name)
-	return !planned || leaserecord.MemberOf(lease.Holder) == m.config.Member || lease.NextHolder() == m.incarnation ||
+	if !planned {
+		return !lease.OfOtherFleet(m.config.Fleet)
+	}
+	return leaserecord.MemberOf(lease.Holder) == m.config.Member || lease.NextHolder() == m.incarnation ||
 		m.assignment.Load().Owner(id) == m.config.Member
 }
 

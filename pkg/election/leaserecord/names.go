@@ -8,6 +8,17 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
 )
 
+// FleetLabel names the fleet, on each of its Leases.
+const FleetLabel = "flotilla.dev/fleet"
+
+// OfOtherFleet reports whether a Lease whose name begins like those of fleet belongs to another
+// one: Leases of fleet "a-b" begin with "a-", too. A label alone does not make a Lease another
+// fleet's, because whoever may write Leases can change it: the name must fit.
+func (r Record) OfOtherFleet(fleet string) bool {
+	other := r.Labels[FleetLabel]
+	return other != "" && other != fleet && strings.HasPrefix(r.Name, other+"-")
+}
+
 // NewIncarnation returns the identity of a new process start of the member: "<member>_<uuid>".
 func NewIncarnation(member string) string {
 	return member + "_" + string(uuid.NewUUID())

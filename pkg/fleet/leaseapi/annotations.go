@@ -1,9 +1,11 @@
 package leaseapi
 
+import "github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+
 // Labels of the fleet's Leases.
 const (
 	// FleetLabel names the fleet, on each of its Leases.
-	FleetLabel = "flotilla.dev/fleet"
+	FleetLabel = leaserecord.FleetLabel
 	// RingLabel and ShardLabel name the shard of a shard's Lease.
 	RingLabel  = "flotilla.dev/ring"
 	ShardLabel = "flotilla.dev/shard"
