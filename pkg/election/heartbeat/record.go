@@ -67,8 +67,14 @@ func (r MemberRecord) ended(incarnation string) MemberRecord {
 	return r
 }
 
+// latestBeat is the last one that a Lease can have: JSON has no year after 9999.
+var latestBeat = time.Date(9999, time.December, 31, 23, 59, 59, 999999000, time.UTC).UnixMicro()
+
 // beatAt returns the beat for a heartbeat at now. It differs from last, whatever the clock says.
 func beatAt(now time.Time, last int64) int64 {
+	if last >= latestBeat {
+		return now.UnixMicro()
+	}
 	return max(now.UnixMicro(), last+1)
 }
 

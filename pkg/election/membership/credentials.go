@@ -103,10 +103,10 @@ func (m *Membership) credentialAnnotations() map[string]string {
 		// fence them. If the Lease has changed since it was observed, the write is refused and this
 		// runs again.
 		maps.Copy(out, leaserecord.MarksFor(lease.Record, lease.Holder))
-	case lease.Exists && lease.IsStruck() && !lease.Fenced(lastEnded(lease.Record)):
+	case lease.Exists && lease.IsStruck() && hasUnfenced(lease.Record):
 		// The member that struck it did not mark it: the policy was not enforced then, or the mark
 		// was refused.
-		maps.Copy(out, leaserecord.MarksFor(lease.Record, lastEnded(lease.Record)))
+		maps.Copy(out, leaserecord.MarksFor(lease.Record, unmarked(lease.Record)))
 	case m.credentials.outlived(lease.Annotations[leaserecord.FencedCredentialsAnnotation], now):
 		out[leaserecord.FencedAnnotation], out[leaserecord.FencedCredentialsAnnotation] = "", ""
 	}
@@ -114,14 +114,22 @@ func (m *Membership) credentialAnnotations() map[string]string {
 	return out
 }
 
-// lastEnded returns one of the incarnations that a member's Lease lists as ended; empty if there is
-// none.
-func lastEnded(r leaserecord.Record) string {
+// hasUnfenced reports whether a member's Lease lists credentials that are not fenced.
+func hasUnfenced(r leaserecord.Record) bool {
+	fenced := leaserecord.Items(r.Annotations[leaserecord.FencedCredentialsAnnotation])
+	return slices.ContainsFunc(leaserecord.Items(r.Annotations[leaserecord.CredentialsAnnotation]), func(id string) bool {
+		return !slices.Contains(fenced, id)
+	})
+}
+
+// unmarked returns the incarnation that a struck Lease has the credentials of. The Lease does not
+// name it: of those listed as ended, it is one that is not marked as fenced.
+func unmarked(r leaserecord.Record) string {
 	ended := r.Ended()
-	if len(ended) == 0 {
-		return ""
+	if i := slices.IndexFunc(ended, func(incarnation string) bool { return !r.Fenced(incarnation) }); i >= 0 {
+		return ended[i]
 	}
-	return ended[len(ended)-1]
+	return strings.Join(ended[max(0, len(ended)-1):], "")
 }
 
 func (c *credentials) add(credential Credential, now time.Time) {

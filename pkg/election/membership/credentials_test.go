@@ -7,6 +7,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
 func (m *memberNode) publish(id string, lifetime time.Duration) {
@@ -97,5 +98,28 @@ func TestRevokedMembershipIsLostAndReleased(t *testing.T) {
 		if holder := *h.Store.Get("f-member-a").Spec.HolderIdentity; holder != "" {
 			t.Errorf("the Lease is still held by %s", holder)
 		}
+	})
+}
+
+// TestUnmarkedStrikeAfterAMarkedOne starts a member whose last incarnation was struck without a
+// mark. An earlier one, which sorts after it, has its mark, and both are still listed as ended.
+func TestUnmarkedStrikeAfterAMarkedOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		for n, holder := range []string{"a_1", "a_9"} {
+			h.Store.Put(leasetest.Lease(shardLease(n+1), holder, 7))
+		}
+		struck := leasetest.Lease("f-member-a", "", 3)
+		struck.Annotations = map[string]string{
+			leaserecord.ProtocolAnnotation: "2", leaserecord.EndedAnnotation: "a_1,a_9",
+			leaserecord.FencedAnnotation: "a_9", leaserecord.FencedCredentialsAnnotation: "JTI=9", leaserecord.CredentialsAnnotation: "JTI=1",
+		}
+		struck.Labels = map[string]string{leaserecord.MarkedLabel: "true"}
+		h.Store.Put(struck)
+		a := h.member("a_2", 0)
+		h.Sleep(10 * s)
+		h.expectAnnotation("a", leaserecord.FencedCredentialsAnnotation, "JTI=9,JTI=1")
+		h.expectAnnotation("a", leaserecord.FencedAnnotation, "a_9,a_1")
+		h.expectAnnotation("a", leaserecord.CredentialsAnnotation, "")
+		a.Stop()
 	})
 }
