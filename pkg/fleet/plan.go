@@ -197,6 +197,7 @@ func (m *Member) waitForPlan(ctx context.Context) bool {
 	changed, stop := m.observer.Subscribe(func(string) bool { return true })
 	defer stop()
 	backoff, said := m.retrySoon(), ""
+	var notBefore time.Time // every Lease that changes ends a pause
 	for {
 		now := m.config.Clock.Now()
 		pause := m.config.Timing.RetryPeriod
@@ -213,8 +214,11 @@ func (m *Member) waitForPlan(ctx context.Context) bool {
 					klog.FromContext(ctx).Info("Waiting for the plan: a live Lease tells that there is one", "lease", witness.Name, "holder", witness.Holder)
 				}
 				said = witness.Name
+			} else if now.Before(notBefore) {
+				pause = notBefore.Sub(now)
 			} else if err := m.writePlan(ctx, lease.Lease, m.config.Plan); err != nil {
 				pause = backoff.Step()
+				notBefore = m.config.Clock.Now().Add(pause)
 				if !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) {
 					m.failure.Store(&err)
 					klog.FromContext(ctx).Error(err, "Could not write the first plan, trying again", "after", pause)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -459,4 +460,37 @@ func shuffle(r *shard.Ring, random *rand.Rand) {
 	default:
 		r.Shards[i].Pin = string(rune('a' + random.IntN(4)))
 	}
+}
+
+// TestFirstPlanThatIsRefused: something in the API server refuses the first plan. However often
+// other Leases change, the member waits before it tries again.
+func TestFirstPlanThatIsRefused(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, s *testFleet) {
+		tries := 0
+		a := s.launch("a", func(c *Config) {
+			joined := false
+			c.Leases.(*leasetest.Client).Script(func(verb string) leasetest.Fault {
+				if verb != "create" || !joined {
+					joined = joined || verb == "create"
+					return leasetest.Fault{}
+				}
+				tries++
+				return leasetest.Fault{Error: true}
+			})
+		})
+		pass(2 * time.Second)
+		before := tries
+		for i := range 200 {
+			s.store.Put(foreign("flotilla-else", fmt.Sprintf("nobody-%d", i)))
+			pass(50 * time.Millisecond)
+		}
+		if got := tries - before; got < 4 || got > 8 {
+			t.Errorf("tried %d times in ten seconds, want one every two", got)
+		}
+		a.client.Script(nil)
+		pass(10 * time.Second)
+		if _, known := a.Plan(); !known {
+			t.Error("there is no plan once it is accepted")
+		}
+	})
 }
