@@ -63,6 +63,7 @@ func healthy() fleet {
 		f.set(m, "flotilla_informer_resources", `filtered_by="server"`, 0, length, 40)
 		f.set(m, "flotilla_informer_failing", "", 0, length, 0)
 		f.set(m, "process_start_time_seconds", "", 0, length, float64(1000+i))
+		f.set(m, "up", "", 0, length, 1)
 	}
 	return f
 }
@@ -122,6 +123,13 @@ func (f fleet) gone(member string, from, to time.Duration) {
 			f.setFunc(series, from, to, func(int) float64 { return nan })
 		}
 	}
+}
+
+// dies makes a member's target silent, and the others see one member less.
+func (f fleet) dies(member string, from, to time.Duration) {
+	f.live(from+30*second, to, float64(len(members)-1))
+	f.gone(member, from, to)
+	f.set(member, "up", "", from, to, 0)
 }
 
 // live sets how many members the others see.

@@ -130,9 +130,15 @@ func ownership() []scenario {
 		}},
 		{"a member cannot be scraped, but lives", func(f fleet) {
 			f.gone(members[1], from, to)
+			f.set(members[1], "up", "", from, to, 0)
 		}, []moment{
-			quiet(from + 4*minute), fires(from+6*minute, "FlotillaMembersNotScraped"), quiet(to),
+			quiet(from + 4*minute), fires(from+6*minute, "FlotillaMembersNotScraped"), fires(to-interval, "FlotillaMembersNotScraped"), quiet(to),
 		}},
+		{"a member is down", func(f fleet) {
+			f.dies(members[1], from, to)
+			f.set(members[2], "flotilla_shard_owned", shardLabels("namespaces/01"), from+30*second, to, 1)
+			f.set(members[2], "flotilla_shard_owned", shardLabels("cluster/policy"), from+30*second, to, 1)
+		}, []moment{quiet(from + 14*minute), fires(from+16*minute, "FlotillaMemberDown"), fires(to-interval, "FlotillaMemberDown"), quiet(to)}},
 		{"no member can be scraped", func(f fleet) {
 			for _, m := range members {
 				f.gone(m, from, to)

@@ -34,6 +34,7 @@ func allFaults() []fault {
 			name: "a member is not scraped", alerts: []string{"FlotillaMembersNotScraped"},
 			never: []string{"FlotillaShardWithoutOwner"}, happen: unscraped,
 		},
+		{name: "a member is down", alerts: []string{"FlotillaMemberDown"}, never: []string{"FlotillaShardWithoutOwner", "FlotillaMembersNotScraped"}, happen: downMember},
 		{name: "a member's renewals are slow", alerts: []string{"FlotillaLeaseRenewalSlow"}, happen: slowRenewals},
 		{name: "a member's acquisitions are slow", alerts: []string{"FlotillaUnownedTooLong"}, happen: slowAcquisitions},
 		{name: "a member cannot list", alerts: []string{"FlotillaShardNotStarting"}, happen: hangingLists},
@@ -187,6 +188,15 @@ func unscraped(t *testing.T, w *fixture) func(*testing.T) {
 	return func(t *testing.T) {
 		w.prom.targets[names[1]] = target
 		w.prom.setTargets(t)
+	}
+}
+
+// downMember stops a member that Prometheus goes on looking for.
+func downMember(t *testing.T, w *fixture) func(*testing.T) {
+	w.stop(t, names[2])
+	return func(t *testing.T) {
+		w.start(t, names[2])
+		w.settle(t)
 	}
 }
 
