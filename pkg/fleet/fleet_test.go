@@ -92,6 +92,8 @@ type testFleet struct {
 	// filling is by how much filling a cache takes longer than warming, and checking how long it
 	// takes to compare one with the present.
 	filling, checking time.Duration
+	// catching is called when a cache is brought up to date.
+	catching func(c *fakeWork)
 }
 
 // worker is who works on a shard, and what the shard covers.
@@ -207,6 +209,9 @@ func (c *fakeWork) Warm(ctx context.Context) error {
 }
 
 func (c *fakeWork) CatchUp(_ context.Context, writes fence.Writes) error {
+	if c.fleet.catching != nil {
+		c.fleet.catching(c)
+	}
 	if last, err := strconv.Atoi(writes.Resources["pods"].Version); err == nil {
 		c.seen = max(c.seen, last)
 	}

@@ -341,11 +341,15 @@ func (w *working) runInHand(ctx context.Context) error {
 	p.stopped = func() { w.term.stop(claim.Term(), m.config.Clock.Now()) }
 	defer p.closeFence()
 	w.term.resume(claim.Term())
-	p.fence.Open(claim)
-	if !claim.Valid(m.config.Clock.Now()) {
-		p.discard()
-		return nil // the process was suspended, and the claimant is about to notice
+	for !claim.Valid(m.config.Clock.Now()) {
+		// Either the process was suspended, and the claimant is about to notice; or somebody has
+		// deleted the Lease, which ends nothing: the claimant creates it again.
+		if m.pause(ctx, m.config.Timing.RetryPeriod/8); ctx.Err() != nil {
+			p.discard()
+			return nil
+		}
 	}
+	p.fence.Open(claim)
 	defer context.AfterFunc(claim.Context(), p.closeFence)()
 	instance := p.instance
 	p.instance = nil
