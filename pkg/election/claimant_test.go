@@ -712,6 +712,37 @@ func TestDesired(t *testing.T) {
 	})
 }
 
+// TestRequestIsWithdrawn asks the holder for the Lease, and changes its mind twice: because it is not
+// ready any more, and because it does not want the Lease any more.
+func TestRequestIsWithdrawn(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.Store.Put(lease("b_1", 7))
+		n := h.node("a")
+		asker := func() string { return leaserecord.From(h.Store.Get(leaseName)).NextHolder() }
+		expect := func(when, want string) {
+			t.Helper()
+			h.Sleep(3 * s)
+			if got := asker(); got != want {
+				t.Errorf("%s: asked for by %q, want %q", when, got, want)
+			}
+		}
+		n.claimant.SetAsk(true)
+		expect("asking", "a_1")
+		n.claimant.SetAsk(false)
+		expect("not ready any more", "")
+		n.claimant.SetAsk(true)
+		expect("asking again", "a_1")
+		n.claimant.SetDesired(Retained)
+		expect("not wanted any more", "")
+		n.claimant.SetDesired(Held)
+		expect("wanted again", "a_1")
+		// Another member has asked meanwhile: its request stays.
+		h.Store.Tamper(leaseName, func(l *coordinationv1.Lease) { l.Annotations[leaserecord.NextHolderAnnotation] = "c_1" })
+		n.claimant.SetAsk(false)
+		expect("another has asked", "c_1")
+	})
+}
+
 func TestMarks(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.Store.Put(lease("", 7))

@@ -94,7 +94,8 @@
 // ([Claimant.SetAsk]): it writes its name into an annotation of the Lease, which is nobody's
 // heartbeat. Nothing forces the holder to give the Lease up. The holder's process sees the request
 // ([leaserecord.Record.NextHolder]), decides whether to believe it, and sets [Released] instead of
-// [Retained], which keeps the claim and acquires nothing. With the release the holder may record
+// [Retained], which keeps the claim and acquires nothing. A claimant that is no longer prepared, or
+// does not want the Lease any more, withdraws its request. With the release the holder may record
 // its last writes ([Observation.Writes]), so that the next holder knows when its caches have seen
 // all of them, and how long its fence had been closed ([leaserecord.StoppedAnnotation]). The next
 // acquisition removes these annotations.
@@ -109,6 +110,7 @@
 //	   └────┘ ◀──────────────── └────────┘             └───────┘                 └────────┘
 //	    │ ▲ ▲        End                                │   │                       │   │
 //	Ask └─┘ │                     End (work returned)   │   │ End (lost)            │   │
+//	Unask   │                                           │   │                       │   │
 //	Release └───────────────────────────────────────────┴───│───────────────────────┘   │
 //	        │        Rest (work returned)      ┌────┐       │                           │
 //	        └───────────────────────────────── │Lost│ ◀─────┴───────────────────────────┘

@@ -304,7 +304,7 @@ func (e *explorer) run(s *sysState, i int) {
 			}
 			p.request, p.event, p.pending = nil, nil, nil
 			return
-		case Create, Acquire, Renew, Ask, Release:
+		case Create, Acquire, Renew, Ask, Unask, Release:
 			p.busy = true
 			p.request = &sentRequest{
 				action: out.Action, fresh: in.State.Phase == Idle && (out.Action == Create || out.Action == Acquire),
@@ -343,6 +343,11 @@ func (e *explorer) serve(s *sysState, i int, r sentRequest) *sentRequest {
 			return refuse()
 		}
 		r.got = s.write(leaserecord.Asked(r.before.lease, self))
+	case Unask:
+		if !same(r.before) {
+			return refuse()
+		}
+		r.got = s.write(leaserecord.Asked(r.before.lease, ""))
 	case Release:
 		if r.fetched == nil {
 			switch {
@@ -404,7 +409,7 @@ func (s *sysState) take(i int, lost bool) {
 		state.NotBefore = now.Add(exploreTiming.RetryPeriod)
 	case r.conflict:
 		state.NotBefore = now
-	case r.action == Release, r.action == Ask:
+	case r.action == Release, r.action == Ask, r.action == Unask:
 		state.NotBefore = time.Time{}
 	case r.fresh:
 		state = state.acquired(r.term)

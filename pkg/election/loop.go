@@ -135,7 +135,7 @@ func (r *run) do(in Input, out Output) bool {
 			r.reportWaiting(Event{Type: EventWaiting, Name: r.cfg.Name, Reason: out.Reason, Holder: holder})
 		}
 		return false
-	case Create, Acquire, Renew, Ask, Release:
+	case Create, Acquire, Renew, Ask, Unask, Release:
 		r.send(in, out)
 	case Start:
 		r.startWork()

@@ -35,6 +35,8 @@ func (r *run) send(in Input, out Output) {
 				return r.update(ctx, in, out, marks, start)
 			case Ask:
 				return r.cfg.Client.Update(ctx, leaserecord.Asked(in.Observation.Lease, in.Self), metav1.UpdateOptions{})
+			case Unask:
+				return r.cfg.Client.Update(ctx, leaserecord.Asked(in.Observation.Lease, ""), metav1.UpdateOptions{})
 			default:
 				return r.release(ctx, in)
 			}
@@ -101,6 +103,8 @@ func (r *run) receive(sent order, a request.Answer) {
 	case sent.action == Ask:
 		r.logger.V(2).Info("Asked for the Lease", "holder", sent.before.Holder, "term", sent.term)
 		r.report(Event{Type: EventAsked, Term: sent.term, Action: Ask, Holder: sent.before.Holder, Duration: a.Took()})
+	case sent.action == Unask:
+		r.logger.V(2).Info("Withdrew the request for the Lease", "holder", sent.before.Holder, "term", sent.term)
 	case sent.fresh:
 		r.begin(sent, a)
 	default:

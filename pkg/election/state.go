@@ -59,6 +59,8 @@ const (
 	// Ask: update the annotations of the Lease as observed, with a request for it. This is no one's
 	// heartbeat.
 	Ask
+	// Unask: the same, to withdraw that request.
+	Unask
 	// Release: fetch the Lease and clear the holder if it is still this incarnation.
 	Release
 	// Start the work.
@@ -75,7 +77,7 @@ const (
 )
 
 func (a Action) String() string {
-	return [...]string{"Wait", "Create", "Acquire", "Renew", "Ask", "Release", "Start", "Drain", "End", "Rest", "Stuck"}[a]
+	return [...]string{"Wait", "Create", "Acquire", "Renew", "Ask", "Unask", "Release", "Start", "Drain", "End", "Rest", "Stuck"}[a]
 }
 
 // Reason is why a claim has ended or a claimant waits. The values are stable and few enough for a

@@ -66,6 +66,7 @@ type Output struct {
 //	Phase     Condition                                           Action           Next
 //	Idle      !want, self, LeaseDuration since Confirmed          Wait, Settled    Idle
 //	Idle      held by another, Ask, not asked within RetryPeriod  Ask              Idle
+//	Idle      held by another, asked and neither want nor Ask     Unask            Idle
 //	Idle      otherwise                                           as ClaimStep     Acquired once created or acquired
 //	held      Revoked                                             End              Lost, or Idle if nothing runs
 //	held      ClaimStep ends the claim                            End              as above
@@ -146,8 +147,13 @@ func (in Input) idle() Output {
 	if !in.want() && obs.Exists && obs.Holder == in.Self && !in.Busy && !in.Now.Before(over) {
 		return Output{Action: Wait, State: in.State, Settled: true}
 	}
-	if decided.Reason == heartbeat.ReasonHeld && obs.Exists && in.Ask && obs.NextHolder() != in.Self && !in.Busy {
+	asks := in.Ask && in.want()
+	switch heldByOther := obs.Exists && obs.Holder != "" && obs.Holder != in.Self; {
+	case in.Busy:
+	case decided.Reason == heartbeat.ReasonHeld && obs.Exists && asks && obs.NextHolder() != in.Self:
 		return in.ask(out)
+	case heldByOther && in.Right && !in.Revoked && !asks && obs.NextHolder() == in.Self:
+		return in.unask(out)
 	}
 	return out
 }
@@ -244,6 +250,19 @@ func (in Input) ask(wait Output) Output {
 	out := Output{Action: Ask, State: in.State, Term: in.Observation.Transitions}
 	out.State.Asked = in.Now
 	return out
+}
+
+// unask withdraws a request that the Lease still has. Otherwise the holder would take it for a new
+// one when the shard is this member's again, and let go before anything is prepared.
+func (in Input) unask(wait Output) Output {
+	if in.Now.Before(in.State.NotBefore) {
+		wait.Settled = false
+		if wait.Wake.IsZero() || in.State.NotBefore.Before(wait.Wake) {
+			wait.Wake = in.State.NotBefore
+		}
+		return wait
+	}
+	return Output{Action: Unask, State: in.State, Term: in.Observation.Transitions}
 }
 
 func earlier(a, b time.Time) time.Time {

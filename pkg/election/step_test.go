@@ -162,6 +162,31 @@ func TestStep(t *testing.T) {
 			in:   Input{Desired: Held, Ask: true, Observation: askedBy(self, seen(other, 8, 99))},
 			want: Output{Action: Wait, Reason: ReasonHeld},
 		},
+		"idle, held by another, has asked and does not any more": {
+			in:   Input{Desired: Held, Observation: askedBy(self, seen(other, 8, 99))},
+			want: Output{Action: Unask, Term: 8},
+		},
+		"idle, held by another, has asked and does not want it any more": {
+			in:   Input{Desired: Retained, Ask: true, Observation: askedBy(self, seen(other, 8, 99))},
+			want: Output{Action: Unask, Term: 8},
+		},
+		"idle, held by another, does not ask any more, busy": {
+			in:   Input{Observation: askedBy(self, seen(other, 8, 99)), Busy: true},
+			want: Output{Action: Wait},
+		},
+		"idle, held by another, does not ask any more, after a failure": {
+			in:   Input{Observation: askedBy(self, seen(other, 8, 99)), State: State{NotBefore: at(101)}},
+			want: Output{Action: Wait, Wake: at(101), State: State{NotBefore: at(101)}},
+		},
+		"idle, held by another, does not ask any more, no right": {
+			in:   Input{Observation: askedBy(self, seen(other, 8, 99))},
+			dead: true,
+			want: Output{Action: Wait, Settled: true},
+		},
+		"idle, released, has asked": {
+			in:   Input{Observation: askedBy(self, seen("", 8, 99))},
+			want: Output{Action: Wait, Settled: true},
+		},
 		"idle, held by another, ready to ask, busy": {
 			in:   Input{Desired: Held, Ask: true, Observation: seen(other, 8, 99), Busy: true},
 			want: Output{Action: Wait, Reason: ReasonHeld},
@@ -394,7 +419,7 @@ func TestStepInvariants(t *testing.T) {
 	for _, s := range seconds {
 		observations = append(observations, absent(s, 5))
 		for _, holder := range []string{"", self, other} {
-			observations = append(observations, seen(holder, 4, s), seen(holder, 5, s), seen(holder, 6, s))
+			observations = append(observations, seen(holder, 4, s), seen(holder, 5, s), seen(holder, 6, s), askedBy(self, seen(holder, 5, s)))
 		}
 	}
 	bools := []bool{false, true}
@@ -429,7 +454,7 @@ func checkInvariants(t *testing.T, in Input, out Output) {
 			t.Fatalf("%s:\nin  %+v\nout %+v", what, in, out)
 		}
 	}
-	obs, request := in.Observation, out.Action == Create || out.Action == Acquire || out.Action == Renew || out.Action == Ask || out.Action == Release
+	obs, request := in.Observation, out.Action == Create || out.Action == Acquire || out.Action == Renew || out.Action == Ask || out.Action == Unask || out.Action == Release
 	claims := out.Action == Acquire || out.Action == Create && in.State.Phase == Idle
 	heldByOther := obs.Exists && obs.Holder != "" && obs.Holder != in.Self
 	never(request && in.Busy, "sent a request while one was under way")
@@ -447,6 +472,7 @@ func checkInvariants(t *testing.T, in Input, out Output) {
 	never(out.Action == Renew && (obs.Holder != in.Self || obs.Transitions != in.State.Term), "renewed what it does not hold")
 	never(out.Action == Release && in.State.Phase != Idle, "released before the work had stopped")
 	never(out.Action == Release && obs.Holder != in.Self, "released another's Lease")
+	never(out.Action == Unask && (!heldByOther || obs.NextHolder() != in.Self || in.Ask && in.want()), "withdrew a request that is not its own, or that stands")
 	never(out.Action == Start && in.State.Phase != Acquired, "started work without a new claim")
 	never(out.State.held() && !out.State.LastRenew.Equal(in.Confirmed), "did not keep the last heartbeat")
 	never(out.State.held() && (heldByOther || obs.Exists && obs.Holder == ""), "kept the claim although the Lease names another")

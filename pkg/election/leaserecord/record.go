@@ -207,7 +207,7 @@ func (s Stamp) Held(lease *coordinationv1.Lease, name, self string, term int32, 
 // less than its holder relies on.
 func Declared(duration time.Duration) int32 { return int32(math.Ceil(duration.Seconds())) }
 
-// Asked returns a copy of lease on which self asks for it.
+// Asked returns a copy of lease on which self asks for it; empty for nobody.
 func Asked(lease *coordinationv1.Lease, self string) *coordinationv1.Lease {
 	out := Storable(lease)
 	out.Annotations = Overlay(out.Annotations, map[string]string{NextHolderAnnotation: self})
