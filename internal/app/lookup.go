@@ -30,7 +30,7 @@ func (o *Options) awaitLookup(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	for range lookupPatience / apiServerPatience {
+	for began := time.Now(); time.Since(began) < lookupPatience; {
 		if err = genericcontrollermanager.WaitForAPIServer(client, apiServerPatience); err == nil {
 			return
 		}
