@@ -712,8 +712,8 @@ func TestDesired(t *testing.T) {
 	})
 }
 
-// TestRequestIsWithdrawn asks the holder for the Lease, and changes its mind twice: because it is not
-// ready any more, and because it does not want the Lease any more.
+// TestRequestIsWithdrawn asks the holder for the Lease, and changes its mind twice: because it is
+// not ready any more, and because it does not want the Lease any more.
 func TestRequestIsWithdrawn(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.Store.Put(lease("b_1", 7))

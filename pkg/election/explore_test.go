@@ -338,16 +338,11 @@ func (e *explorer) serve(s *sysState, i int, r sentRequest) *sentRequest {
 		}
 		e.acquired(s, i, r)
 		r.got = s.write(leaserecord.Stamp{}.Held(r.before.lease, leaseName, self, r.term, exploreTiming.LeaseDuration, tickTime(r.start)))
-	case Ask:
+	case Ask, Unask:
 		if !same(r.before) {
 			return refuse()
 		}
-		r.got = s.write(leaserecord.Asked(r.before.lease, self))
-	case Unask:
-		if !same(r.before) {
-			return refuse()
-		}
-		r.got = s.write(leaserecord.Asked(r.before.lease, ""))
+		r.got = s.write(leaserecord.Asked(r.before.lease, map[Action]string{Ask: self}[r.action]))
 	case Release:
 		if r.fetched == nil {
 			switch {

@@ -242,10 +242,7 @@ func (in Input) ask(wait Output) Output {
 		at = later(at, in.State.Asked.Add(in.Timing.RetryPeriod))
 	}
 	if in.Now.Before(at) {
-		if wait.Wake.IsZero() || at.Before(wait.Wake) {
-			wait.Wake = at
-		}
-		return wait
+		return wait.by(at)
 	}
 	out := Output{Action: Ask, State: in.State, Term: in.Observation.Transitions}
 	out.State.Asked = in.Now
@@ -257,12 +254,17 @@ func (in Input) ask(wait Output) Output {
 func (in Input) unask(wait Output) Output {
 	if in.Now.Before(in.State.NotBefore) {
 		wait.Settled = false
-		if wait.Wake.IsZero() || in.State.NotBefore.Before(wait.Wake) {
-			wait.Wake = in.State.NotBefore
-		}
-		return wait
+		return wait.by(in.State.NotBefore)
 	}
 	return Output{Action: Unask, State: in.State, Term: in.Observation.Transitions}
+}
+
+// by returns the output with a Wake at that time at the latest.
+func (o Output) by(at time.Time) Output {
+	if o.Wake.IsZero() || at.Before(o.Wake) {
+		o.Wake = at
+	}
+	return o
 }
 
 func earlier(a, b time.Time) time.Time {
