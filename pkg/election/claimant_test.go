@@ -471,6 +471,27 @@ func TestDrainIsBounded(t *testing.T) {
 	}
 }
 
+// TestLostWhileDraining has somebody clear a Lease whose work has been asked to stop and goes on. The
+// work gets no more time by that. If it had not been asked, it would have had a lease duration after
+// the last heartbeat, until 27 s.
+func TestLostWhileDraining(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.Store.Put(lease("", 7))
+		a := h.node("a", lingering(60*s))
+		h.Sleep(5 * s)
+		a.claimant.SetDesired(Released)
+		h.Sleep(8 * s)
+		h.Store.Put(lease("", 8))
+		h.Sleep(30 * s)
+		h.Expect(`
+			0.0 a acquired 8
+			0.0 a started 8
+			5.0 a draining 8
+			13.0 a ended 8 (cleared)
+			20.0 a stuck 8 (cleared) since 7s`)
+	})
+}
+
 // TestDrainTimeoutMayChange shortens the timeout while the work drains.
 func TestDrainTimeoutMayChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {

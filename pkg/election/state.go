@@ -136,7 +136,8 @@ type State struct {
 	Term int32
 	// LastRenew is the start of the last heartbeat confirmed while the claim was held.
 	LastRenew time.Time
-	// DrainingSince is when the work was asked to stop. It is used in Draining.
+	// DrainingSince is when the work was asked to stop. It is used in Draining, and in Lost after it;
+	// zero if the work was not asked before the claim ended.
 	DrainingSince time.Time
 	// EndedAt is when the claim ended. It is used in Lost.
 	EndedAt time.Time
@@ -159,15 +160,4 @@ func (s State) held() bool {
 // acquired returns the state after a request has acquired term.
 func (s State) acquired(term int32) State {
 	return State{Phase: Acquired, Term: term, TermAsked: s.TermAsked}
-}
-
-// stuckAt returns when the work of a lost claim must have returned: LeaseDuration after the last
-// heartbeat. If the process was suspended, the work gets at least the time that it gets after a
-// missed renew deadline, behind a closed fence.
-func (s State) stuckAt(timing Timing) time.Time {
-	expiry := s.LastRenew.Add(timing.LeaseDuration)
-	if grace := s.EndedAt.Add(timing.LeaseDuration - timing.RenewDeadline); grace.After(expiry) {
-		return grace
-	}
-	return expiry
 }

@@ -80,6 +80,7 @@ type Output struct {
 //	held      otherwise                                           Wait             same
 //	Lost      work has returned                                   Rest             Idle
 //	Lost      LeaseDuration since LastRenew, once                 Stuck            Lost
+//	Lost      DrainTimeout since Drain, once                      Stuck            Lost
 //	Lost      otherwise                                           Wait             Lost
 //
 // held is Acquired, Running or Draining. Draining continues after Stuck: the Lease is not released
@@ -216,6 +217,20 @@ func (in Input) drainEnd() time.Time {
 	return in.State.DrainingSince.Add(in.DrainTimeout)
 }
 
+// stuckAt returns when the work of a lost claim must have returned: LeaseDuration after the last
+// heartbeat, or when its drain had to end if that is earlier. If the process was suspended until
+// then, the work gets at least the time that it gets after a missed renew deadline, behind a closed
+// fence.
+func (in Input) stuckAt() time.Time {
+	s := in.State
+	grace := s.EndedAt.Add(in.Timing.LeaseDuration - in.Timing.RenewDeadline)
+	at := later(grace, s.LastRenew.Add(in.Timing.LeaseDuration))
+	if drained := in.drainEnd(); !s.DrainingSince.IsZero() && drained.After(s.EndedAt) {
+		at = earlier(at, drained)
+	}
+	return at
+}
+
 func (in Input) lost() Output {
 	s := in.State
 	if in.Returned {
@@ -223,7 +238,7 @@ func (in Input) lost() Output {
 		return Output{Action: Rest, State: s}
 	}
 	out := Output{Action: Wait, State: s}
-	switch at := s.stuckAt(in.Timing); {
+	switch at := in.stuckAt(); {
 	case s.Warned:
 	case in.Now.Before(at):
 		out.Wake = at

@@ -385,6 +385,24 @@ func TestStep(t *testing.T) {
 			in:   Input{Observation: mine, State: State{Phase: Lost, Term: 5, LastRenew: at(5), EndedAt: at(99)}},
 			want: Output{Action: Wait, Wake: at(104), State: State{Phase: Lost, EndedAt: at(99)}},
 		},
+		"lost while draining": {
+			in: Input{Observation: mine, State: State{Phase: Lost, Term: 5, LastRenew: at(95), DrainingSince: at(81), EndedAt: at(98)}},
+			want: Output{Action: Wait, Wake: at(101), State: State{
+				Phase: Lost, DrainingSince: at(81), EndedAt: at(98),
+			}},
+		},
+		"lost while draining, work has not returned in time": {
+			in: Input{Observation: mine, State: State{Phase: Lost, Term: 5, LastRenew: at(95), DrainingSince: at(80), EndedAt: at(98)}},
+			want: Output{Action: Stuck, State: State{
+				Phase: Lost, DrainingSince: at(80), EndedAt: at(98), Warned: true,
+			}},
+		},
+		"lost, suspended while draining": {
+			in: Input{Observation: mine, State: State{Phase: Lost, Term: 5, LastRenew: at(5), DrainingSince: at(6), EndedAt: at(99)}},
+			want: Output{Action: Wait, Wake: at(104), State: State{
+				Phase: Lost, DrainingSince: at(6), EndedAt: at(99),
+			}},
+		},
 		"lost, warned": {
 			in:   Input{Observation: mine, State: State{Phase: Lost, Term: 5, LastRenew: at(85), EndedAt: at(95), Warned: true}},
 			want: Output{Action: Wait, State: State{Phase: Lost, EndedAt: at(95), Warned: true}},
