@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/transport"
 	controllersmetrics "k8s.io/component-base/metrics/prometheus/controllers"
 	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/klog/v2"
@@ -100,37 +101,47 @@ func NewProcess(c *config.CompletedConfig, endpoints *Endpoints) (*Process, erro
 }
 
 func (p *Process) newPool() error {
+	typed, untyped, err := p.readers()
+	if err != nil {
+		return err
+	}
+	p.pool, err = informer.NewPool(informer.PoolConfig{
+		Client: typed, Metadata: untyped, Resync: p.resyncPeriod, Transform: trim, Slim: slimCopies(), Clock: p.clock,
+	})
+	return err
+}
+
+// readers returns the clients of the informers.
+func (p *Process) readers() (kubernetes.Interface, metadata.Interface, error) {
 	// Informers of many shards start at once, and each only rarely: a client-side limit would make
 	// a shard's start take minutes. The API server's priority and fairness limits them.
-	read := func(name string) (*rest.Config, error) {
+	read := func(name string, trimmed transport.WrapperFunc) (*rest.Config, error) {
 		c, err := p.root.Config(name)
 		if err != nil {
 			return nil, err
 		}
 		c = rest.CopyConfig(c)
 		c.QPS = -1
+		c.Wrap(trimmed)
 		return c, nil
 	}
-	typed, err := read("shared-informers")
+	whole, err := read("shared-informers", trimmedOnTheWire)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	client, err := kubernetes.NewForConfig(typed)
+	typed, err := kubernetes.NewForConfig(whole)
 	if err != nil {
-		return fmt.Errorf("creating the informers' client: %w", err)
+		return nil, nil, fmt.Errorf("creating the informers' client: %w", err)
 	}
-	untyped, err := read("metadata-informers")
+	partial, err := read("metadata-informers", identifiedOnTheWire)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	metadataClient, err := metadata.NewForConfig(untyped)
+	untyped, err := metadata.NewForConfig(partial)
 	if err != nil {
-		return fmt.Errorf("creating the informers' metadata client: %w", err)
+		return nil, nil, fmt.Errorf("creating the informers' metadata client: %w", err)
 	}
-	p.pool, err = informer.NewPool(informer.PoolConfig{
-		Client: client, Metadata: metadataClient, Resync: p.resyncPeriod, Transform: trim, Slim: slimCopies(), Clock: p.clock,
-	})
-	return err
+	return typed, untyped, nil
 }
 
 // Run keeps what the shards share fresh until ctx ends.

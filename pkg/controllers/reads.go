@@ -3,8 +3,10 @@ package controllers
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"slices"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/slim"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/wire"
 )
 
 // trim drops what no controller reads before objects are cached: from whole objects the same as
@@ -38,6 +41,22 @@ func identified(m *metav1.ObjectMeta) metav1.ObjectMeta {
 		Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion,
 		OwnerReferences: m.OwnerReferences, Finalizers: m.Finalizers, DeletionTimestamp: m.DeletionTimestamp,
 	}
+}
+
+// managedFields is the field of ObjectMeta that trim drops from whole objects, and identifying are
+// those that [identified] keeps (apimachinery's pkg/apis/meta/v1/generated.proto).
+const managedFields protowire.Number = 17
+
+var identifying = []protowire.Number{1, 3, 5, 6, 9, 13, 14}
+
+// trimmedOnTheWire drops from watches what trim would drop, before it is decoded.
+func trimmedOnTheWire(next http.RoundTripper) http.RoundTripper {
+	return wire.Drop(next, func(field protowire.Number) bool { return field == managedFields })
+}
+
+// identifiedOnTheWire does the same for watches of metadata.
+func identifiedOnTheWire(next http.RoundTripper) http.RoundTripper {
+	return wire.Drop(next, func(field protowire.Number) bool { return !slices.Contains(identifying, field) })
 }
 
 // slimCopies returns the functions that make slim copies, for the controllers whose row in the

@@ -3,7 +3,9 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
 	"net/http/httptest"
 	"reflect"
 	"slices"
@@ -15,14 +17,23 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	fcache "k8s.io/client-go/tools/cache/testing"
+	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	kubectrlmgrconfig "k8s.io/kubernetes/pkg/controller/apis/config"
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 	"k8s.io/utils/ptr"
 )
@@ -34,8 +45,30 @@ var podsResource = v1.SchemeGroupVersion.WithResource("pods")
 // it.
 func TestTrimKeepsWhatIsRead(t *testing.T) {
 	kept := []string{"Name", "Namespace", "UID", "ResourceVersion", "OwnerReferences", "Finalizers", "DeletionTimestamp"}
+	m := allFields(t)
+	whole := reflect.ValueOf(*m.DeepCopy())
+	out, err := trim(&metav1.PartialObjectMetadata{ObjectMeta: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := reflect.ValueOf(out.(*metav1.PartialObjectMetadata).ObjectMeta)
+	for i := range left.NumField() {
+		name := left.Type().Field(i).Name
+		want := reflect.Zero(left.Field(i).Type()).Interface()
+		if slices.Contains(kept, name) {
+			want = whole.Field(i).Interface()
+		}
+		if diff := gocmp.Diff(want, left.Field(i).Interface()); diff != "" {
+			t.Errorf("field %s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// allFields returns metadata in which every field is set.
+func allFields(t *testing.T) metav1.ObjectMeta {
+	t.Helper()
 	var m metav1.ObjectMeta
-	now := metav1.Now()
+	now := metav1.Now().Rfc3339Copy()
 	for name, value := range map[string]any{
 		"Name": "n", "GenerateName": "n-", "Namespace": "ns", "SelfLink": "/n", "UID": types.UID("u"), "ResourceVersion": "7",
 		"Generation": int64(3), "CreationTimestamp": now, "DeletionTimestamp": &now, "DeletionGracePeriodSeconds": ptr.To(int64(30)),
@@ -45,24 +78,72 @@ func TestTrimKeepsWhatIsRead(t *testing.T) {
 	} {
 		reflect.ValueOf(&m).Elem().FieldByName(name).Set(reflect.ValueOf(value))
 	}
-	whole := reflect.ValueOf(*m.DeepCopy())
-	out, err := trim(&metav1.PartialObjectMetadata{ObjectMeta: m})
+	for i := range reflect.TypeOf(m).NumField() {
+		if reflect.ValueOf(m).Field(i).IsZero() {
+			t.Errorf("field %s is new: see whether it is read, and give it a value here", reflect.TypeOf(m).Field(i).Name)
+		}
+	}
+	return m
+}
+
+// TestTrimmedOnTheWire has the informers' clients watch an object with all fields. What they decode
+// is what trim would have left of it.
+func TestTrimmedOnTheWire(t *testing.T) {
+	pod := &v1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: allFields(t), Spec: v1.PodSpec{NodeName: "n"}}
+	partial := &metav1.PartialObjectMetadata{
+		TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}, ObjectMeta: allFields(t),
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf;stream=watch")
+		if strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata") {
+			sendAdded(t, w, partial)
+			return
+		}
+		sendAdded(t, w, pod)
+	}))
+	defer server.Close()
+	p := withFlags(func(*kubectrlmgrconfig.KubeControllerManagerConfiguration) {})
+	p.root = clientbuilder.SimpleControllerClientBuilder{ClientConfig: &rest.Config{
+		Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf},
+	}}
+	typed, untyped, err := p.readers()
 	if err != nil {
 		t.Fatal(err)
 	}
-	left := reflect.ValueOf(out.(*metav1.PartialObjectMetadata).ObjectMeta)
-	for i := range left.NumField() {
-		name := left.Type().Field(i).Name
-		if whole.Field(i).IsZero() {
-			t.Errorf("field %s is new: see whether it is read, and give it a value here", name)
+	pods, err := typed.CoreV1().Pods("").Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	metadata, err := untyped.Resource(podsResource).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for object, from := range map[runtime.Object]watch.Interface{pod: pods, partial: metadata} {
+		want, err := trim(object.DeepCopyObject())
+		if err != nil {
+			t.Fatal(err)
 		}
-		want := reflect.Zero(left.Field(i).Type()).Interface()
-		if slices.Contains(kept, name) {
-			want = whole.Field(i).Interface()
+		got := (<-from.ResultChan()).Object
+		got.GetObjectKind().SetGroupVersionKind(object.GetObjectKind().GroupVersionKind())
+		if diff := gocmp.Diff(want, any(got)); diff != "" {
+			t.Errorf("%T (-trimmed +received):\n%s", object, diff)
 		}
-		if diff := gocmp.Diff(want, left.Field(i).Interface()); diff != "" {
-			t.Errorf("field %s (-want +got):\n%s", name, diff)
-		}
+	}
+}
+
+// sendAdded sends an event as an API server does.
+func sendAdded(t *testing.T, w io.Writer, object runtime.Object) {
+	known := runtime.NewScheme()
+	utilruntime.Must(scheme.AddToScheme(known))
+	utilruntime.Must(metav1.AddMetaToScheme(known))
+	event := &metav1.WatchEvent{Type: string(watch.Added)}
+	var err error
+	if event.Object.Raw, err = runtime.Encode(protobuf.NewSerializer(known, known), object); err != nil {
+		t.Error(err)
+	}
+	frames := protobuf.LengthDelimitedFramer.NewFrameWriter(w)
+	if err := streaming.NewEncoder(frames, protobuf.NewRawSerializer(known, known)).Encode(event); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -75,6 +75,11 @@ var rules = []rule{
 		reason: "it puts any informers into an order, and need not know which objects there are",
 	},
 	{
+		in:     []string{"pkg/controllers/wire"},
+		only:   []string{"google.golang.org/protobuf"},
+		reason: "it shortens messages by the numbers of their fields, and need not know what they mean",
+	},
+	{
 		in: []string{"pkg/election"},
 		only: []string{
 			"internal/apiresponse", "internal/faults", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/klog/v2", "k8s.io/utils", "golang.org/x/sys",

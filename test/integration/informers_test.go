@@ -137,8 +137,8 @@ func (c *comparison) askForMore() {
 // way that it must list again.
 func (c *comparison) changeUnseen() {
 	// If a watch ends before its informer has received anything, a list follows, and not a watch
-	// that could be too late. hold drops events in transit, so wait for all but two; half of them
-	// are enough below.
+	// that could be too late. So wait until all but two have sent something, and until informers
+	// have received it, because hold drops what is in transit; half of them are enough below.
 	eventually(c.t, func() error {
 		c.mutator.change()
 		for _, p := range c.processes {
@@ -148,6 +148,7 @@ func (c *comparison) changeUnseen() {
 		}
 		return nil
 	})
+	c.compare("before watches are held")
 	for _, p := range c.processes {
 		p.wire.hold()
 	}
