@@ -115,11 +115,12 @@ func (f *frames) next() {
 	f.left = whole[:headSize+len(event)]
 }
 
+// release gives up the buffer of a frame that has been read to its end.
 func (f *frames) release() {
 	if f.buffer != nil && cap(*f.buffer) <= pooled {
 		buffers.Put(f.buffer)
 	}
-	f.buffer = nil
+	f.buffer, f.left = nil, nil
 }
 
 // The messages around an object's metadata: metav1.WatchEvent (1 type, 2 object), there

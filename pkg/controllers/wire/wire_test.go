@@ -2,7 +2,9 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"math/rand"
@@ -23,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -56,6 +59,33 @@ func frame(t testing.TB, kind watch.EventType, object runtime.Object) []byte {
 		t.Fatal(err)
 	}
 	return out.Bytes()
+}
+
+// framed returns an event with a Pod whose envelope was changed; if nil, with another magic number.
+func framed(t *testing.T, change func(*runtime.Unknown)) []byte {
+	t.Helper()
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "b"}}}
+	content, err := pod.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	envelope := &runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "Pod"}, Raw: content}
+	if change != nil {
+		change(envelope)
+	}
+	object, err := envelope.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	object = append(bytes.Clone(magic), object...)
+	if change == nil {
+		copy(object, "k8s\x01")
+	}
+	event, err := (&metav1.WatchEvent{Type: "ADDED", Object: runtime.RawExtension{Raw: object}}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(event))), event...)
 }
 
 // through returns the body of a watch that sends these bytes, and lacks fields.
@@ -187,6 +217,8 @@ func TestEventsLackFields(t *testing.T) {
 	}
 }
 
+var errCut = errors.New("the connection was cut")
+
 // TestOtherThingsPass checks that what is no event of an object, or cannot be read, passes byte for
 // byte.
 func TestOtherThingsPass(t *testing.T) {
@@ -199,16 +231,19 @@ func TestOtherThingsPass(t *testing.T) {
 	gone.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Status"})
 	for name, body := range map[string][]byte{
 		"bookmark": frame(t, watch.Bookmark, pod), "error": frame(t, watch.Error, gone), "status": frame(t, watch.Modified, gone),
+		"encoded": framed(t, func(o *runtime.Unknown) { o.ContentEncoding = "gzip" }), "another magic number": framed(t, nil),
 		"too long": frame(t, watch.Added, big), "half a frame": added[:len(added)/2], "half a length": added[:3],
 		"only a length": added[:4], "empty": {}, "empty frame": {0, 0, 0, 0}, "JSON": []byte(`{"type":"ADDED","object":{}}`),
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := io.ReadAll(through(bytes.NewReader(body), most))
-			if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(got, body) {
-				t.Errorf("%d bytes have become %d:\n%q\n%q", len(body), len(got), body, got)
+			for _, failure := range []error{io.EOF, errCut} {
+				got, err := io.ReadAll(through(io.MultiReader(bytes.NewReader(body), iotest.ErrReader(failure)), most))
+				if !bytes.Equal(got, body) {
+					t.Errorf("%d bytes have become %d:\n%q\n%q", len(body), len(got), body, got)
+				}
+				if failure == errCut && !errors.Is(err, errCut) || failure == io.EOF && err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+					t.Errorf("the body ends with %v, want %v", err, failure)
+				}
 			}
 		})
 	}
@@ -244,6 +279,97 @@ func TestOtherAnswersPass(t *testing.T) {
 	}
 }
 
+// TestEnvelopes checks that the events of framed are those that lack fields otherwise.
+func TestEnvelopes(t *testing.T) {
+	sent := framed(t, func(*runtime.Unknown) {})
+	if got, err := io.ReadAll(through(bytes.NewReader(sent), most)); err != nil || len(got) >= len(sent) {
+		t.Errorf("%d bytes of %d, error %v", len(got), len(sent), err)
+	}
+}
+
+// TestBodiesShareBuffers reads two bodies in turns, so that one returns its buffers while the other
+// takes some, and then finds as many buffers as are needed at a time.
+func TestBodiesShareBuffers(t *testing.T) {
+	made := 0
+	defer func(makes func() any) { buffers.New = makes }(buffers.New)
+	buffers.New = func() any { made++; return new([]byte) }
+	const events = 200
+	var want, got [2][]byte
+	var bodies [2]io.Reader
+	for k := range bodies {
+		var sent bytes.Buffer
+		for i := range events {
+			sent.Write(frame(t, watch.Added, &v1.Pod{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("p-%d-%d", k, i)},
+			}))
+		}
+		want[k] = bytes.Clone(sent.Bytes())
+		bodies[k] = through(&sent, managed)
+	}
+	for range want[0] {
+		for k, body := range bodies {
+			var b [1]byte
+			n, _ := body.Read(b[:])
+			got[k] = append(got[k], b[:n]...)
+		}
+	}
+	for k := range bodies {
+		if !bytes.Equal(got[k], want[k][:len(got[k])]) || len(got[k]) < len(want[0]) {
+			t.Errorf("body %d: %d bytes differ from the %d that were sent", k, len(got[k]), len(want[k]))
+		}
+	}
+	if made > events/2 { // The race detector has the pool drop some.
+		t.Errorf("%d buffers for %d events", made, 2*events)
+	}
+}
+
+// TestLargeBuffersAreNotKept checks that a buffer that was needed for a large event is given up.
+func TestLargeBuffersAreNotKept(t *testing.T) {
+	pod := &v1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{
+		Name: "p", Annotations: map[string]string{"large": strings.Repeat("x", 2*pooled)},
+	}}
+	sent := frame(t, watch.Added, pod)
+	body := through(bytes.NewReader(sent), managed)
+	if _, err := io.ReadFull(body, make([]byte, len(sent))); err != nil {
+		t.Fatal(err)
+	}
+	if f := body.(*frames); f.buffer != nil || f.left != nil {
+		t.Error("a watch that waits keeps its buffer")
+	}
+	for range 20 {
+		if b := buffers.Get().(*[]byte); cap(*b) > pooled {
+			t.Errorf("a buffer of %d bytes is kept", cap(*b))
+		}
+	}
+}
+
+// TestClose checks that the end of a watch reaches the body behind it.
+func TestClose(t *testing.T) {
+	behind := &closed{Reader: strings.NewReader("")}
+	resp := &http.Response{StatusCode: http.StatusOK, Header: watchHeader(), Body: behind}
+	got, err := Drop(roundTripper(func(*http.Request) (*http.Response, error) { return resp, nil }), managed).RoundTrip(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := got.Body.Close(); !errors.Is(err, errCut) || behind.times != 1 {
+		t.Errorf("the body behind it was closed %d times, error %v", behind.times, err)
+	}
+}
+
+// closed counts how often it is closed.
+type closed struct {
+	io.Reader
+	times int
+}
+
+func (c *closed) Close() error {
+	c.times++
+	return errCut
+}
+
+// client-go looks for the transport that this one wraps.
+var _ utilnet.RoundTripperWrapper = transport{}
+
 // TestEventsAreNotHeldUp reads an event before anything follows it, and finds no buffer afterwards.
 func TestEventsAreNotHeldUp(t *testing.T) {
 	pod := &v1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "p"}}
@@ -256,7 +382,7 @@ func TestEventsAreNotHeldUp(t *testing.T) {
 	if _, err := io.ReadFull(body, got); err != nil || !bytes.Equal(got, sent) {
 		t.Errorf("got %q, error %v", got, err)
 	}
-	if f := body.(*frames); f.buffer != nil || len(f.left) > 0 {
+	if f := body.(*frames); f.buffer != nil || f.left != nil {
 		t.Error("a watch that waits keeps a buffer")
 	}
 }
