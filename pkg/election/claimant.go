@@ -71,9 +71,9 @@ type ClaimantConfig struct {
 	DrainTimeout func() time.Duration
 	// OnStuck is called at most once per claim, from the claimant's goroutine, when Work has not
 	// returned in time: DrainTimeout after it was asked to stop, or, if the claim was lost,
-	// LeaseDuration after the last heartbeat. It must end the process: others may already hold a
-	// lost claim, and a draining one stays held, because a Lease is never released while its work
-	// runs.
+	// LeaseDuration after the last heartbeat, whichever is earlier. It must end the process: others
+	// may already hold a lost claim, and a draining one stays held, because a Lease is never
+	// released while its work runs.
 	OnStuck func(StuckClaim)
 	// Jitter lengthens the pause after a failed request. Default: by up to a fifth, at random.
 	Jitter func(time.Duration) time.Duration

@@ -492,6 +492,43 @@ func TestLostWhileDraining(t *testing.T) {
 	})
 }
 
+// TestDrainTimeoutMayChangeWhileLost shortens the timeout of work that was asked to stop, after its
+// claim has been lost: to a time that is to come, and to one that has passed already.
+func TestDrainTimeoutMayChangeWhileLost(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cleared, shortened, to time.Duration
+		want                   string
+	}{
+		"to come": {13 * s, 14 * s, 12 * s, "17.0 a stuck 8 (cleared) since 4s"},
+		"passed":  {21 * s, 22 * s, 15 * s, "22.0 a stuck 8 (cleared) since 1s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, h *harness) {
+				h.Store.Put(lease("", 7))
+				var within atomic.Int64
+				within.Store(int64(20 * s))
+				a := h.node("a", lingering(90*s), func(_ *node, cfg *ClaimantConfig) {
+					cfg.DrainTimeout = func() time.Duration { return time.Duration(within.Load()) }
+				})
+				h.Sleep(5 * s)
+				a.claimant.SetDesired(Released)
+				h.Sleep(tc.cleared - 5*s)
+				h.Store.Put(lease("", 8))
+				h.Sleep(tc.shortened - tc.cleared - s/2)
+				within.Store(int64(tc.to))
+				a.claimant.SetDesired(Released)
+				h.Sleep(30 * s)
+				h.Expect(fmt.Sprintf(`
+					0.0 a acquired 8
+					0.0 a started 8
+					5.0 a draining 8
+					%.1f a ended 8 (cleared)
+					%s`, tc.cleared.Seconds(), tc.want))
+			})
+		})
+	}
+}
+
 // TestDrainTimeoutMayChange shortens the timeout while the work drains.
 func TestDrainTimeoutMayChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {

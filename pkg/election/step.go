@@ -79,12 +79,14 @@ type Output struct {
 //	held      Touch                                               Renew            same
 //	held      otherwise                                           Wait             same
 //	Lost      work has returned                                   Rest             Idle
-//	Lost      LeaseDuration since LastRenew, once                 Stuck            Lost
-//	Lost      DrainTimeout since Drain, once                      Stuck            Lost
+//	Lost      its time is up, once                                Stuck            Lost
 //	Lost      otherwise                                           Wait             Lost
 //
 // held is Acquired, Running or Draining. Draining continues after Stuck: the Lease is not released
-// while work runs. The first row gives up a release: others may list the incarnation as ended by
+// while work runs. The time of work whose claim was lost is up LeaseDuration after LastRenew, but not
+// before LeaseDuration - RenewDeadline have passed since the claim ended, and if the work had been
+// asked to stop, when DrainTimeout has passed, if that is earlier. See stuckAt for suspended
+// processes. The first row gives up a release: others may list the incarnation as ended by
 // then, so nobody waits for it.
 func Step(in Input) Output {
 	switch in.State.Phase {
@@ -217,16 +219,15 @@ func (in Input) drainEnd() time.Time {
 	return in.State.DrainingSince.Add(in.DrainTimeout)
 }
 
-// stuckAt returns when the work of a lost claim must have returned: LeaseDuration after the last
-// heartbeat, or when its drain had to end if that is earlier. If the process was suspended until
-// then, the work gets at least the time that it gets after a missed renew deadline, behind a closed
-// fence.
+// stuckAt returns when the work of a lost claim must have returned. The drain's end does not count
+// if the process was suspended past the heartbeat's lease duration: the work may not have heard of
+// the drain.
 func (in Input) stuckAt() time.Time {
 	s := in.State
-	grace := s.EndedAt.Add(in.Timing.LeaseDuration - in.Timing.RenewDeadline)
-	at := later(grace, s.LastRenew.Add(in.Timing.LeaseDuration))
-	if drained := in.drainEnd(); !s.DrainingSince.IsZero() && drained.After(s.EndedAt) {
-		at = earlier(at, drained)
+	expiry := s.LastRenew.Add(in.Timing.LeaseDuration)
+	at := later(expiry, s.EndedAt.Add(in.Timing.LeaseDuration-in.Timing.RenewDeadline))
+	if !s.DrainingSince.IsZero() && s.EndedAt.Before(expiry) {
+		at = earlier(at, in.drainEnd())
 	}
 	return at
 }
@@ -242,6 +243,9 @@ func (in Input) lost() Output {
 	case s.Warned:
 	case in.Now.Before(at):
 		out.Wake = at
+		if !s.DrainingSince.IsZero() {
+			out.Wake = earlier(at, in.Now.Add(in.Timing.RetryPeriod/2)) // DrainTimeout may change
+		}
 	default:
 		out.Action = Stuck
 		out.State.Warned = true

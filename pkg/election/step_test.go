@@ -385,10 +385,22 @@ func TestStep(t *testing.T) {
 			in:   Input{Observation: mine, State: State{Phase: Lost, Term: 5, LastRenew: at(5), EndedAt: at(99)}},
 			want: Output{Action: Wait, Wake: at(104), State: State{Phase: Lost, EndedAt: at(99)}},
 		},
-		"lost while draining": {
-			in: Input{Observation: mine, State: State{Phase: Lost, Term: 5, LastRenew: at(95), DrainingSince: at(81), EndedAt: at(98)}},
+		"lost while draining": { // A look now and then: DrainTimeout may change.
+			in: Input{Observation: mine, State: State{Phase: Lost, Term: 5, LastRenew: at(95), DrainingSince: at(85), EndedAt: at(98)}},
 			want: Output{Action: Wait, Wake: at(101), State: State{
-				Phase: Lost, DrainingSince: at(81), EndedAt: at(98),
+				Phase: Lost, DrainingSince: at(85), EndedAt: at(98),
+			}},
+		},
+		"lost as the drain ends": {
+			in: Input{Observation: mine, State: State{Phase: Lost, Term: 5, LastRenew: at(95), DrainingSince: at(80), EndedAt: at(100)}},
+			want: Output{Action: Stuck, State: State{
+				Phase: Lost, DrainingSince: at(80), EndedAt: at(100), Warned: true,
+			}},
+		},
+		"lost, suspended until just before the drain's end": {
+			in: Input{Observation: mine, State: State{Phase: Lost, Term: 5, LastRenew: at(80), DrainingSince: at(80.5), EndedAt: at(100)}},
+			want: Output{Action: Wait, Wake: at(101), State: State{
+				Phase: Lost, DrainingSince: at(80.5), EndedAt: at(100),
 			}},
 		},
 		"lost while draining, work has not returned in time": {
@@ -399,7 +411,7 @@ func TestStep(t *testing.T) {
 		},
 		"lost, suspended while draining": {
 			in: Input{Observation: mine, State: State{Phase: Lost, Term: 5, LastRenew: at(5), DrainingSince: at(6), EndedAt: at(99)}},
-			want: Output{Action: Wait, Wake: at(104), State: State{
+			want: Output{Action: Wait, Wake: at(101), State: State{
 				Phase: Lost, DrainingSince: at(6), EndedAt: at(99),
 			}},
 		},
@@ -432,7 +444,7 @@ func TestStep(t *testing.T) {
 // that must never happen.
 func TestStepInvariants(t *testing.T) {
 	seconds := []float64{80, 85, 86, 90, 91, 98, 99, 100}
-	drains := []float64{85, 99}
+	drains, ends := []float64{85, 99}, []float64{100, 94}
 	observations := []Observation{{}, ended(seen(other, 5, 85)), ended(seen(other, 5, 99)), emptied("", 5, 85), emptied("", 5, 99)}
 	for _, s := range seconds {
 		observations = append(observations, absent(s, 5))
@@ -445,12 +457,15 @@ func TestStepInvariants(t *testing.T) {
 	for _, obs := range observations {
 		for _, phase := range []ClaimPhase{Idle, Acquired, Running, Draining, Lost} {
 			for _, renewed := range seconds {
-				for flags := range 64 {
+				for flags := range 256 {
 					in := Input{
 						Self: self, Now: at(100), Timing: timing, Observation: obs, DrainTimeout: timing.LeaseDuration, Confirmed: at(renewed),
 						Ask:     flags&1 != 0,
 						Revoked: flags&2 != 0, Busy: flags&4 != 0, Returned: flags&8 != 0 && phase != Idle && phase != Acquired, Touch: flags&16 != 0,
-						State: State{Phase: phase, Term: 5, LastRenew: at(renewed), EndedAt: at(100), DrainingSince: at(drains[flags>>5])},
+						State: State{Phase: phase, Term: 5, LastRenew: at(renewed), EndedAt: at(ends[flags>>6&1]), DrainingSince: at(drains[flags>>5&1])},
+					}
+					if phase == Lost && flags&128 != 0 {
+						in.State.DrainingSince = time.Time{} // it was not asked to stop
 					}
 					for _, in.Right = range bools {
 						for _, in.Desired = range []Desired{Released, Retained, Held} {
@@ -501,6 +516,10 @@ func checkInvariants(t *testing.T, in Input, out Output) {
 	drained := !in.Now.Before(in.State.DrainingSince.Add(in.DrainTimeout))
 	never(out.Action == Wait && in.State.Phase == Draining && out.State.Phase == Draining && !out.State.Warned && drained, "drains without a bound")
 	never(out.Action == Stuck && out.State.Phase == Draining && !drained, "is stuck before its time is up")
+	expiry := in.State.LastRenew.Add(timing.LeaseDuration)
+	most := later(expiry, in.State.EndedAt.Add(timing.LeaseDuration-timing.RenewDeadline))
+	never(out.Action == Wait && out.State.Phase == Lost && !out.State.Warned && (out.Wake.IsZero() || out.Wake.After(most)), "lets lost work go on without a bound")
+	never(out.Action == Stuck && out.State.Phase == Lost && in.Now.Before(expiry) && (!drained || in.State.DrainingSince.IsZero()), "is stuck before its time is up")
 	never(out.Settled && (in.Busy || out.State.Phase != Idle), "settled too early")
 }
 
