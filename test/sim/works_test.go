@@ -47,17 +47,13 @@ func (sim *simulation) beginWork(k *work) {
 // Lease before that.
 //
 // If clocks differ, a lease duration of a faster member is shorter than one of the holder. The
-// other work may overlap for that difference and no longer. Any member may list the holder as
-// ended, so the fastest clock counts and not the claimant's.
+// other work may overlap for that difference and no longer.
 func (sim *simulation) judgeBesideLocked(k, other *work, entitled bool) {
 	both := entitled && sim.heldLocked(other.process, other.part.id) != nil && !other.process.wasFrozen() && !k.process.wasFrozen()
 	beside := func() {
 		sim.failLockedf(overlap, "%s begins to work on %s while %s does on %s", k.process.name(), k.part.id, other.process.name(), other.part.id)
 	}
-	fastest := k.process.seat.rate
-	for _, s := range sim.seats {
-		fastest = max(fastest, s.rate)
-	}
+	fastest := sim.fastestRate()
 	allowed := lasts(other.process.seat.rate) - lasts(fastest)
 	switch {
 	case sim.excusedLocked(k.part):
@@ -77,6 +73,16 @@ func (sim *simulation) judgeBesideLocked(k, other *work, entitled bool) {
 			}
 		})
 	}
+}
+
+// fastestRate returns the rate of the fastest clock of a member: any of them may list a holder as
+// ended.
+func (sim *simulation) fastestRate() float64 {
+	rate := 0.0
+	for _, s := range sim.seats {
+		rate = max(rate, s.rate)
+	}
+	return rate
 }
 
 // lasts returns how long a lease duration lasts by a clock of this rate.
@@ -138,7 +144,7 @@ func (sim *simulation) judgeAcceptedLocked(p part, write written) {
 
 // judgeWriteBesideLocked judges a write that arrives beside the successor's work, after its claim
 // has ended. It is allowed if the holder released the Lease with the write unanswered, and said so.
-// If clocks differ and the holder died, a lease duration of the successor may be shorter than a
+// If clocks differ and the holder died, a lease duration of another member may be shorter than a
 // renew deadline of the holder plus the transit time. Where the API server enforces the fence,
 // nothing is accepted from a dead holder, whatever its clock says.
 func (sim *simulation) judgeWriteBesideLocked(p part, write written, k *work) {
@@ -154,7 +160,7 @@ func (sim *simulation) judgeWriteBesideLocked(p part, write written, k *work) {
 		return
 	case write.process.wasFrozen():
 		broken = fenced
-	case !c.released && lastWrite > lasts(k.process.seat.rate):
+	case !c.released && lastWrite > lasts(sim.fastestRate()):
 		return
 	}
 	sim.failLockedf(broken, "a write of %s to %s in term %d, sent at %.3f, is taken while %s works on %s", write.process.name(), p.id, c.term,
