@@ -83,11 +83,9 @@ type Output struct {
 //	Lost      otherwise                                           Wait             Lost
 //
 // held is Acquired, Running or Draining. Draining continues after Stuck: the Lease is not released
-// while work runs. The time of work whose claim was lost is up LeaseDuration after LastRenew, but not
-// before LeaseDuration - RenewDeadline have passed since the claim ended, and if the work had been
-// asked to stop, when DrainTimeout has passed, if that is earlier. See stuckAt for suspended
-// processes. The first row gives up a release: others may list the incarnation as ended by
-// then, so nobody waits for it.
+// while work runs. The time of work whose claim was lost is up LeaseDuration after LastRenew, or
+// DrainTimeout after Drain if that is earlier; stuckAt says what a suspended process has. The first
+// row gives up a release: others may list the incarnation as ended by then, so nobody waits for it.
 func Step(in Input) Output {
 	switch in.State.Phase {
 	case Idle:
@@ -219,9 +217,10 @@ func (in Input) drainEnd() time.Time {
 	return in.State.DrainingSince.Add(in.DrainTimeout)
 }
 
-// stuckAt returns when the work of a lost claim must have returned. The drain's end does not count
-// if the process was suspended past the heartbeat's lease duration: the work may not have heard of
-// the drain.
+// stuckAt returns when the work of a lost claim must have returned. Work gets at least the time that
+// it gets after a missed renew deadline, from the end of its claim, if the process was suspended for
+// longer than the heartbeat lasts. Then its drain does not count either: the work may not have heard
+// of it.
 func (in Input) stuckAt() time.Time {
 	s := in.State
 	expiry := s.LastRenew.Add(in.Timing.LeaseDuration)
