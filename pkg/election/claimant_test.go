@@ -507,9 +507,7 @@ func TestDrainTimeoutMayChangeWhileLost(t *testing.T) {
 				h.Store.Put(lease("", 7))
 				var within atomic.Int64
 				within.Store(int64(20 * s))
-				a := h.node("a", lingering(90*s), func(_ *node, cfg *ClaimantConfig) {
-					cfg.DrainTimeout = func() time.Duration { return time.Duration(within.Load()) }
-				})
+				a := h.node("a", lingering(90*s), drainingWithinNow(&within))
 				h.Sleep(5 * s)
 				a.claimant.SetDesired(Released)
 				h.Sleep(tc.cleared - 5*s)
@@ -535,9 +533,7 @@ func TestDrainTimeoutMayChange(t *testing.T) {
 		h.Store.Put(lease("", 7))
 		var within atomic.Int64
 		within.Store(int64(30 * s))
-		a := h.node("a", lingering(60*s), func(_ *node, cfg *ClaimantConfig) {
-			cfg.DrainTimeout = func() time.Duration { return time.Duration(within.Load()) }
-		})
+		a := h.node("a", lingering(60*s), drainingWithinNow(&within))
 		h.Sleep(s)
 		a.claimant.SetDesired(Released)
 		h.Sleep(500 * time.Millisecond)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -170,5 +171,12 @@ func drainingWithin(d time.Duration) func(*node, *ClaimantConfig) {
 		if d > 0 {
 			cfg.DrainTimeout = func() time.Duration { return d }
 		}
+	}
+}
+
+// drainingWithinNow sets the same in nanoseconds, to be changed meanwhile.
+func drainingWithinNow(within *atomic.Int64) func(*node, *ClaimantConfig) {
+	return func(_ *node, cfg *ClaimantConfig) {
+		cfg.DrainTimeout = func() time.Duration { return time.Duration(within.Load()) }
 	}
 }
