@@ -30,8 +30,8 @@
 //   - Every request of the instance goes through the transport of its [Spec], the fence.
 //   - A process's request rate per controller is what the flags say, however many shards it runs.
 //     With [Process.ShareLimits] it is only the part that its running shards are of their ring. Its
-//     workers per controller are divided over the shards that a member expects to hold, at least
-//     one each.
+//     workers per controller are divided over the shards that a member expects to hold: never more
+//     than the flags say, but for one in each shard.
 //   - Once the fence is closed, no request waits for a rate limit, and errors of the fence are not
 //     delayed, so controllers with deep queues return soon.
 //   - An update of a controller that awaits its updates (catalogue: AwaitUpdates) returns when the

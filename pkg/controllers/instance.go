@@ -47,8 +47,8 @@ type Spec struct {
 	// Controllers: garbage.OfRange, with one collector in each range, or garbage.OfCluster, with
 	// one in the fleet. Zero for the whole.
 	Collect garbage.Part
-	// Share divides each controller's workers: how many shards of the ring a member is expected to
-	// hold. Below 2 the flags' number of workers applies.
+	// Share divides each controller's workers, rounded down to at least one: how many shards of the
+	// ring a member is expected to hold. Below 2 the flags' number of workers applies.
 	Share int
 	// Shards is the number of shards in the ring; below 2 the instance is the only one. It divides
 	// the limits of requests if the fleet shares them ([Process.ShareLimits]).
@@ -497,10 +497,12 @@ func shareOf(all kubectrlmgrconfig.KubeControllerManagerConfiguration, spec Spec
 	return c
 }
 
-// divide rounds up, and does not change a number that is not positive: that means something else.
+// divide rounds down to at least one, and does not change a number that is not positive: that means
+// something else. Rounded up, a member would have up to twice the workers of the flag. More workers
+// do not only take more work, they make more: a key that waits for one gathers what happens to it.
 func divide(n int32, by int) int32 {
 	if n <= 0 || by < 2 {
 		return n
 	}
-	return (n + int32(by) - 1) / int32(by)
+	return max(1, n/int32(by))
 }

@@ -35,6 +35,33 @@ func TestTerminatedPodThreshold(t *testing.T) {
 	}
 }
 
+// TestWorkersAreDivided checks that all shards that a member is expected to hold have no more
+// workers than the flag says, but for one each.
+func TestWorkersAreDivided(t *testing.T) {
+	for _, c := range []struct {
+		flag  int32
+		share int
+		want  int32
+	}{
+		{5, 0, 5}, {5, 1, 5}, {5, 2, 2}, {5, 4, 1}, {5, 5, 1}, {5, 6, 1}, {20, 4, 5}, {20, 6, 3}, {1, 4, 1}, {50, 1000, 1},
+		{0, 4, 0}, {-1, 4, -1},
+	} {
+		var all kubectrlmgrconfig.KubeControllerManagerConfiguration
+		all.DeploymentController.ConcurrentDeploymentSyncs = c.flag
+		all.ReplicaSetController.ConcurrentRSSyncs = c.flag
+		got := shareOf(all, Spec{Controllers: []string{names.DeploymentController}, Share: c.share})
+		if n := got.DeploymentController.ConcurrentDeploymentSyncs; n != c.want {
+			t.Errorf("one of %d shards has %d workers of %d, want %d", c.share, n, c.flag, c.want)
+		}
+		if n := got.ReplicaSetController.ConcurrentRSSyncs; n != c.flag {
+			t.Errorf("a controller that is not run has %d workers of %d", n, c.flag)
+		}
+		if n := all.DeploymentController.ConcurrentDeploymentSyncs; n != c.flag {
+			t.Errorf("the configuration of the process has %d workers instead of %d", n, c.flag)
+		}
+	}
+}
+
 // TestConstructorThatEndsTheProcess ends the process while a controller is built, as upstream's
 // namespace controller does if discovery fails.
 func TestConstructorThatEndsTheProcess(t *testing.T) {
