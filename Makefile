@@ -96,7 +96,7 @@ test-all: ## Everything there is (an hour and a half).
 	$(steps) test-all
 
 .PHONY: kubeadm
-kubeadm: ## A fleet in a real kubeadm cluster on this machine, which takes root (ARGS="-stages static -stay").
+kubeadm: ## A fleet in real kubeadm clusters on this machine, which takes root (ARGS="-stages static -stay").
 	$(steps) kubeadm $(if $(ARGS),-- $(ARGS))
 
 # ARGS go to the step's last command.

@@ -80,7 +80,8 @@ func test() []step {
 }
 
 // testAll is everything. First what can run beside something else, the longest of what waits first;
-// then what measures time, or needs the machine for itself.
+// then what measures time, or needs the machine for itself. The kubeadm clusters wait for most of
+// their time, but only computing steps are modest enough to run beside them.
 func testAll() []step {
 	return []step{
 		formatStep, modulesStep, vetStep,
@@ -93,16 +94,10 @@ func testAll() []step {
 			name: "race-shuffled", what: "the packages with the most goroutines under the race detector, in random order", long: "2 minutes", computes: true,
 			needs: []need{needC}, commands: []command{raceTest("-shuffle=on")},
 		},
-		{
-			name: "sim", what: "20,000 fleets in virtual time under seeded faults, and 2,000 more, some of whose members have another version", long: "15 minutes", computes: true,
-			commands: []command{
-				goTest("-count=1", "-timeout=90m", "./test/sim", "-run=TestSim$", "-seeds=20000"),
-				goTest("-count=1", "-timeout=30m", "./test/sim", "-run=TestSim$", "-seeds=2000", "-versions"),
-			},
-		},
 		plantedStep, e2eAllStep, integrationStep, minorStep, canaryStep, handbookStep, deployStep, examplesStep, cloudStep,
 		pageStep, chartStep, releaseStep, demoStep,
-		garbageStep, plantedLiveStep, boundsStep, monitoringStep, conformanceShortStep, chaosAllStep, kubeadmStep,
+		garbageStep, plantedLiveStep, boundsStep, monitoringStep, conformanceShortStep, chaosAllStep,
+		kubeadmStep, simStep,
 		{
 			name: "bench-short", what: "one round of tiny sizes: every figure must be there", long: "2 minutes", tools: plane, member: true,
 			commands: []command{
@@ -136,6 +131,13 @@ var (
 		commands: []command{example("client-go", "go", "vet", "./..."), example("client-go", staticcheckBinary, "./..."),
 			example("controller-runtime", "go", "vet", "./..."), example("controller-runtime", staticcheckBinary, "./..."),
 			fresh("-timeout=20m", "./test/examples")},
+	}
+	simStep = step{
+		name: "sim", what: "20,000 fleets in virtual time under seeded faults, and 2,000 more, some of whose members have another version", long: "15 minutes", computes: true,
+		commands: []command{
+			goTest("-count=1", "-timeout=90m", "./test/sim", "-run=TestSim$", "-seeds=20000"),
+			goTest("-count=1", "-timeout=30m", "./test/sim", "-run=TestSim$", "-seeds=2000", "-versions"),
+		},
 	}
 	plantedStep = step{
 		name: "planted", what: "planted bugs, each of which must be found (docs/design/planted.md)", long: "2 minutes", computes: true,
@@ -217,8 +219,8 @@ var (
 	}
 
 	kubeadmStep = step{
-		name: "kubeadm", what: "a real kubeadm cluster of four nodes: the fleet in by docs/install.md, through upgrades and the loss of a node, and out again, and a hosted cluster (ARGS=\"-stages static\" for some)",
-		long: "35 minutes; the nodes' programs take 8 minutes to build", needs: []need{needNodes}, tools: append(slices.Clone(nodeTools), plane...), member: true,
+		name: "kubeadm", what: "two real kubeadm clusters of four nodes: the fleet in by docs/install.md, through upgrades and the loss of a node, and out again, and a hosted cluster (ARGS=\"-stages static\" for some)",
+		long: "20 minutes; the nodes' programs take 8 minutes to build", waits: true, needs: []need{needNodes}, tools: append(slices.Clone(nodeTools), plane...), member: true,
 		commands: []command{run("hack/node-packages.sh"), earlier, run("make", "--no-print-directory", "bin/planted/flotilla"), goRun("./test/kubeadm")},
 	}
 

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/flotilla-kube/flotilla/test/harness"
@@ -56,7 +55,7 @@ func parseCgroups(text string, isFolder func(string) bool) []hierarchy {
 
 // nodeCgroups makes a cgroup for a node in every hierarchy and returns the folders. They are below
 // this process's own cgroup, so its limits hold for the node too.
-func nodeCgroups(name string, run string) ([]string, error) {
+func nodeCgroups(cluster, name string) ([]string, error) {
 	hierarchies, err := cgroups()
 	if err != nil {
 		return nil, err
@@ -64,7 +63,7 @@ func nodeCgroups(name string, run string) ([]string, error) {
 	var folders []string
 	for _, h := range hierarchies {
 		folder := h.folder
-		for _, next := range []string{run, name} {
+		for _, next := range []string{cluster, name} {
 			folder = filepath.Join(folder, next)
 			if err := os.Mkdir(folder, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 				return nil, err
@@ -95,15 +94,15 @@ func inheritCPUs(folder string) error {
 	return nil
 }
 
-// removeCgroups removes the cgroups that a run of this program made.
-func removeCgroups(pid int) error {
+// removeCgroups removes the cgroups of a cluster.
+func removeCgroups(name string) error {
 	hierarchies, err := cgroups()
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, h := range hierarchies {
-		top := filepath.Join(h.folder, prefix+strconv.Itoa(pid))
+		top := filepath.Join(h.folder, name)
 		_, err := harness.Await(context.Background(), patience, "cgroup "+top+" is removed", func(context.Context) error { return removeTree(top) })
 		errs = append(errs, err)
 	}

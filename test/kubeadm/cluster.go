@@ -43,9 +43,8 @@ const (
 // cluster is the cluster that the stages work on.
 type cluster struct {
 	out *printer
-	// place is the working folder, and run is the name of this run's cgroups.
-	place, run string
-	bin        string
+	// place is the working folder, whose name is that of the cluster's cgroups.
+	place, bin string
 	images     *images
 	nodes      []*node
 	front      *balancer
@@ -69,9 +68,7 @@ func newCluster(place string, out *printer) (*cluster, error) {
 	}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // It never fails.
-	// The folder's name contains the process id of the outer process.
-	number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(place), prefix), "-")
-	c := &cluster{out: out, place: place, run: prefix + number, bin: bin, key: hex.EncodeToString(key), book: book}
+	c := &cluster{out: out, place: place, bin: bin, key: hex.EncodeToString(key), book: book}
 	// kube-proxy mounts /lib/modules even if it is empty.
 	if err := inOrder(
 		func() error { return enter() },

@@ -1,20 +1,23 @@
-// Command kubeadm brings up a real kubeadm cluster on this machine: three control-plane nodes and a
-// worker with containerd, runc and kubelets. It runs the commands of docs/install.md there and
-// checks what the handbook promises of a fleet.
+// Command kubeadm brings up real kubeadm clusters on this machine, each with three control-plane
+// nodes and a worker, which run containerd, runc and kubelets. It runs the commands of
+// docs/install.md there and checks what the handbook promises of a fleet.
 //
-//	go run ./test/kubeadm [-stages static,self-hosted] [-stay]     from the repository; make kubeadm builds what it needs
+//	go run ./test/kubeadm [-stages static,self-hosted] [-clusters 1] [-stay]     from the repository; make kubeadm builds what it needs
 //
 // A node is a process tree with its own namespaces (mount, pid, net, uts, ipc, cgroup) and its own
 // root folder, in which /usr is this machine's, read-only. Its first process is init.sh. Images are
 // made from bin/, so nothing is pulled.
 //
-// All nodes run below one process in its own mount, network and pid namespaces (isolate.go). It has
-// the bridge between the nodes and a load balancer for the API servers. When that process ends, for
-// whatever reason, the kernel ends everything below it and removes its mounts and network. The
-// process that started it then removes the working folder and the cgroups. The machine's own
-// network is not touched.
+// All nodes of a cluster run below one process in its own mount, network and pid namespaces
+// (isolate.go). It has the bridge between the nodes and a load balancer for the API servers. When
+// that process ends, for whatever reason, the kernel ends everything below it and removes its mounts
+// and network. The process that started it then removes the working folder and the cgroups. The
+// machine's own network is not touched.
 //
-// The stages, in their order:
+// Two clusters share the stages and run at the same time (-clusters), because nodes mostly wait.
+// Neither knows of the other. Each line of output begins with its cluster's number.
+//
+// The stages, in the order in which a cluster runs its own, after up:
 //
 //   - up: kubeadm init and join, with the stock kube-controller-manager.
 //   - shadow: shadows beside stock, in pods and as a process (docs/shadow.md).
@@ -33,5 +36,5 @@
 // After each stage with a fleet, package audit checks the audit logs of all API servers.
 //
 // Exit status: 0 if every check passed, 1 if one failed, 2 for wrong usage, 130 if interrupted.
-// After a failure the nodes' logs are in _output/kubeadm.
+// After a failure the nodes' logs are in _output/kubeadm, by cluster.
 package main

@@ -1,15 +1,19 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -20,8 +24,8 @@ import (
 const (
 	// insideVariable is set to the working folder, and only inside the namespaces.
 	insideVariable = "FLOTILLA_KUBEADM_INSIDE"
-	// prefix begins the names of the working folder and the cgroups on this machine. The process id
-	// follows it.
+	// prefix begins the name of a cluster's working folder, which is that of its cgroups on this
+	// machine, too. The process id of the outer process follows it.
 	prefix    = "flotilla-kubeadm-"
 	logFolder = "_output/kubeadm"
 
@@ -29,7 +33,8 @@ const (
 	patience = 20 * time.Second
 )
 
-// isolate runs this program again in namespaces of its own, and then removes what it left.
+// isolate runs this program again for each cluster, in namespaces of its own, and then removes what
+// they left.
 func isolate(ctx context.Context, o options) int {
 	if err := supported(); err != nil {
 		fmt.Fprintln(os.Stderr, "kubeadm:", err)
@@ -38,37 +43,76 @@ func isolate(ctx context.Context, o options) int {
 	if err := sweep(); err != nil {
 		fmt.Fprintln(os.Stderr, "kubeadm: removing what an earlier run left:", err)
 	}
-	place, err := os.MkdirTemp("", prefix+strconv.Itoa(os.Getpid())+"-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "kubeadm:", err)
-		return command.Failed
-	}
-	status := isolated(ctx, place)
-	if status == command.Failed || o.keep {
-		if err := keepLogs(place, logFolder); err != nil {
-			fmt.Fprintln(os.Stderr, "kubeadm: logs:", err)
+	shares := share(o.stages, o.clusters)
+	screen := &sync.Mutex{}
+	status, kept := 0, false
+	var all []*isolated
+	for i, stages := range shares {
+		out := &lines{screen: screen, to: os.Stdout}
+		if len(shares) > 1 {
+			out.begin = strconv.Itoa(i+1) + " "
 		}
-		fmt.Println("Logs of the nodes:", logFolder)
+		one, err := begin(ctx, strconv.Itoa(i+1), stages, out)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "kubeadm:", err)
+			status = command.Failed
+			continue
+		}
+		all = append(all, one)
 	}
-	if err := errors.Join(removePlace(place), removeCgroups(os.Getpid())); err != nil {
-		fmt.Fprintln(os.Stderr, "kubeadm: not everything could be removed:", err)
-		status = max(status, command.Failed)
+	for _, one := range all {
+		ended := one.wait(ctx)
+		if ended == command.Failed || o.keep {
+			var err error
+			if !kept {
+				kept, err = true, os.RemoveAll(logFolder)
+			}
+			to := filepath.Join(logFolder, one.name)
+			if err := errors.Join(err, keepLogs(one.place, to)); err != nil {
+				fmt.Fprintln(os.Stderr, "kubeadm: logs:", err)
+			}
+			fmt.Println("Logs of the nodes:", to)
+		}
+		if err := one.remove(); err != nil {
+			fmt.Fprintln(os.Stderr, "kubeadm: not everything could be removed:", err)
+			ended = max(ended, command.Failed)
+		}
+		status = max(status, ended)
 	}
 	return status
 }
 
-// isolated returns the exit status of the program in its namespaces.
-func isolated(ctx context.Context, place string) int {
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...)
+// isolated is this program in namespaces of its own.
+type isolated struct {
+	name, place string
+	cmd         *exec.Cmd
+}
+
+// begin starts this program with some of the stages. It must be called by the main thread, with
+// which the process that it starts ends.
+func begin(ctx context.Context, name string, stages []string, out io.Writer) (*isolated, error) {
+	place, err := os.MkdirTemp("", prefix+strconv.Itoa(os.Getpid())+"-")
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", append(slices.Clone(os.Args[1:]), "-stages", strings.Join(stages, ","))...)
 	cmd.Env = append(os.Environ(), insideVariable+"="+place)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = patience
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID,
 		Pdeathsig:  syscall.SIGKILL,
 	}
-	err := cmd.Run()
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(place))
+	}
+	return &isolated{name: name, place: place, cmd: cmd}, nil
+}
+
+// wait returns the program's exit status.
+func (i *isolated) wait(ctx context.Context) int {
+	err := i.cmd.Wait()
 	var ended *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
@@ -80,6 +124,36 @@ func isolated(ctx context.Context, place string) int {
 		return command.Failed
 	}
 	return 0
+}
+
+// remove removes what the program has left.
+func (i *isolated) remove() error {
+	return errors.Join(removePlace(i.place), removeCgroups(filepath.Base(i.place)))
+}
+
+// lines writes whole lines, each with the same beginning, to a screen that others write to.
+type lines struct {
+	screen *sync.Mutex
+	to     io.Writer
+	begin  string
+	rest   []byte
+}
+
+// Write implements io.Writer.
+func (l *lines) Write(p []byte) (int, error) {
+	l.screen.Lock()
+	defer l.screen.Unlock()
+	l.rest = append(l.rest, p...)
+	for {
+		end := bytes.IndexByte(l.rest, '\n')
+		if end < 0 {
+			return len(p), nil
+		}
+		if _, err := fmt.Fprintf(l.to, "%s%s", l.begin, l.rest[:end+1]); err != nil {
+			return 0, err
+		}
+		l.rest = l.rest[end+1:]
+	}
 }
 
 // enter prepares the namespaces: a /proc of their own, and mounts that are invisible outside.
@@ -124,22 +198,18 @@ func sweep() error {
 	places, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
 	errs = append(errs, err)
 	for _, place := range places {
-		if pid, ok := leftBy(place); ok {
-			errs = append(errs, removePlace(place), removeCgroups(pid))
+		if leftBehind(place) {
+			errs = append(errs, removePlace(place), removeCgroups(filepath.Base(place)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// leftBy returns the id of the process that made the folder, and reports whether that process has
-// ended.
-func leftBy(place string) (int, bool) {
+// leftBehind reports whether the process that made the folder has ended.
+func leftBehind(place string) bool {
 	number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(place), prefix), "-")
 	pid, err := strconv.Atoi(number)
-	if err != nil {
-		return 0, false
-	}
-	return pid, errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+	return err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
 // removePlace waits until the last file system in the folder is gone, which is when its last
@@ -149,11 +219,7 @@ func removePlace(place string) error {
 	return err
 }
 
-// keepLogs copies logs in place of the last run's.
 func keepLogs(place, to string) error {
-	if err := os.RemoveAll(to); err != nil {
-		return err
-	}
 	return errors.Join(copyLogs(filepath.Join(place, "log"), to), eachNode(place, func(name, root string) error {
 		return copyLogs(filepath.Join(root, "var/log"), filepath.Join(to, name))
 	}))

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"text/template"
 )
@@ -69,9 +70,70 @@ func TestLogSince(t *testing.T) {
 	}
 }
 
-func TestLeftBy(t *testing.T) {
+// TestShare checks that every stage is run by one cluster, in the order given, and that the clusters
+// are done at about the same time.
+func TestShare(t *testing.T) {
+	for _, c := range []struct {
+		stages   string
+		clusters int
+		want     string
+	}{
+		{"shadow,static,self-hosted,helm,hosted", 1, "shadow,static,self-hosted,helm,hosted"},
+		{"shadow,static,self-hosted,helm,hosted", 2, "self-hosted shadow,static,helm,hosted"},
+		{"hosted,static,self-hosted", 2, "self-hosted hosted,static"},
+		{"static", 2, "static"},
+		{"", 2, ""},
+	} {
+		var names, shares []string
+		if c.stages != "" {
+			names = strings.Split(c.stages, ",")
+		}
+		for _, s := range share(names, c.clusters) {
+			shares = append(shares, strings.Join(s, ","))
+		}
+		if got := strings.Join(shares, " "); got != c.want {
+			t.Errorf("%d clusters share %q as %q, want %q", c.clusters, c.stages, got, c.want)
+		}
+	}
+}
+
+// TestLines checks that the output of one cluster never ends up within a line of another's.
+func TestLines(t *testing.T) {
+	var out bytes.Buffer
+	var screen sync.Mutex
+	one, two := &lines{screen: &screen, to: &out, begin: "1 "}, &lines{screen: &screen, to: &out, begin: "2 "}
+	for _, w := range []struct {
+		l    *lines
+		text string
+	}{{one, "a"}, {two, "x\ny"}, {one, "b\n\nc"}, {two, "\n"}, {one, "\n"}} {
+		if n, err := w.l.Write([]byte(w.text)); n != len(w.text) || err != nil {
+			t.Errorf("%q: %d, %v", w.text, n, err)
+		}
+	}
+	if want := "2 x\n1 ab\n1 \n2 y\n1 c\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+}
+
+// TestFlags checks that faulty flags are answered with their values.
+func TestFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"-stages sttic": `-stages "sttic": must be one of shadow`, "-stages helm,helm": `-stages "helm": is given twice`,
+		"-clusters 0": "-clusters 0: must be 1 or more", "static": `unexpected argument "static"`,
+	} {
+		if _, err := parseFlags(strings.Fields(args), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+	// isolate gives each cluster its stages after the user's flags.
+	if o, err := parseFlags([]string{"-stages", "helm,static", "-keep", "-stages", "static"}, io.Discard); err != nil || !slices.Equal(o.stages, []string{"static"}) || o.clusters != 2 {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+func TestLeftBehind(t *testing.T) {
 	for place, want := range map[string]bool{"/tmp/" + prefix + "999999999-1": true, "/tmp/" + prefix + "1-2": false, "/tmp/" + prefix + "x": false} {
-		if _, left := leftBy(place); left != want {
+		if left := leftBehind(place); left != want {
 			t.Errorf("%s: left %v, want %v", place, left, want)
 		}
 	}

@@ -24,6 +24,8 @@ func main() {
 
 type options struct {
 	stages []string
+	// clusters is how many clusters share the stages, at most.
+	clusters int
 	// stay waits for an interrupt after the last stage.
 	stay bool
 	// keep keeps the nodes' logs even if every check passed.
@@ -36,7 +38,8 @@ func parseFlags(args []string, output io.Writer) (options, error) {
 	var o options
 	names := stageNames()
 	list := fs.String("stages", strings.Join(names, ","), "the stages to run, in this order, separated by commas")
-	fs.BoolVar(&o.stay, "stay", false, "leave the cluster up after the last stage, until interrupted")
+	fs.IntVar(&o.clusters, "clusters", 2, "how many clusters, at the same time, share the stages")
+	fs.BoolVar(&o.stay, "stay", false, "leave each cluster up after its last stage, until interrupted")
 	fs.BoolVar(&o.keep, "keep", false, "keep the nodes' logs in "+logFolder+" even if everything holds")
 	if err := fs.Parse(args); err != nil {
 		return o, err
@@ -44,9 +47,15 @@ func parseFlags(args []string, output io.Writer) (options, error) {
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
+	if o.clusters < 1 {
+		return o, fmt.Errorf("-clusters %d: must be 1 or more", o.clusters)
+	}
 	for name := range strings.SplitSeq(*list, ",") {
 		if name != "" && !slices.Contains(names, name) {
 			return o, fmt.Errorf("-stages %q: must be one of %s", name, strings.Join(names, ", "))
+		}
+		if slices.Contains(o.stages, name) {
+			return o, fmt.Errorf("-stages %q: is given twice", name)
 		}
 		if name != "" {
 			o.stages = append(o.stages, name)
@@ -91,7 +100,7 @@ func runStages(ctx context.Context, o options, place string) (err error) {
 	}
 	for _, name := range o.stages {
 		out.begin(name)
-		if err = stages[slices.Index(stageNames(), name)].run(ctx, c); err != nil {
+		if err = stageOf(name).run(ctx, c); err != nil {
 			err = fmt.Errorf("%s: %w", name, err)
 			if lost := c.keepState(); lost != nil {
 				out.printf("the state of the cluster is not among the logs: %v", lost)

@@ -104,7 +104,7 @@ func (c *cluster) install(n *node) error {
 
 // boot starts the node, and returns when containerd answers.
 func (c *cluster) boot(ctx context.Context, n *node) error {
-	groups, err := nodeCgroups(n.name, c.run)
+	groups, err := nodeCgroups(filepath.Base(c.place), n.name)
 	if err != nil {
 		return err
 	}
