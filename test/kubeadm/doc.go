@@ -12,7 +12,8 @@
 // (isolate.go). It has the bridge between the nodes and a load balancer for the API servers. When
 // that process ends, for whatever reason, the kernel ends everything below it and removes its mounts
 // and network. The process that started it then removes the working folder and the cgroups. The
-// machine's own network is not touched.
+// machine's own network is not touched. One of its limits is raised, and stays so:
+// fs.inotify.max_user_instances.
 //
 // Two clusters share the stages and run at the same time (-clusters), because nodes mostly wait.
 // Neither knows of the other. Each line of output begins with its cluster's number.

@@ -29,6 +29,12 @@ const (
 	prefix    = "flotilla-kubeadm-"
 	logFolder = "_output/kubeadm"
 
+	// inotifyFile is the limit of inotify instances on this machine, which namespaces do not raise.
+	// Beyond it kubelets do not start, and only their logs say so. A cluster has some 65, and Linux
+	// allows 128 by default.
+	inotifyFile = "/proc/sys/fs/inotify/max_user_instances"
+	inotifyMin  = 1024
+
 	// patience is how long the processes below may take to end, so that they can finish their logs.
 	patience = 20 * time.Second
 )
@@ -42,6 +48,10 @@ func isolate(ctx context.Context, o options) int {
 	}
 	if err := sweep(); err != nil {
 		fmt.Fprintln(os.Stderr, "kubeadm: removing what an earlier run left:", err)
+	}
+	if err := raise(inotifyFile, inotifyMin); err != nil {
+		fmt.Fprintln(os.Stderr, "kubeadm:", err)
+		return command.Failed
 	}
 	shares := share(o.stages, o.clusters)
 	screen := &sync.Mutex{}
@@ -189,6 +199,27 @@ func supported() error {
 	if out, err := exec.Command("unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--cgroup", "--fork", "true").CombinedOutput(); err != nil {
 		return fmt.Errorf("no namespaces: unshare: %w: %s", err, strings.TrimSpace(string(out)))
 	}
+	return nil
+}
+
+// raise raises a limit of this machine that is lower than least, and says so. It stays raised: another
+// run may need it when this one ends.
+func raise(file string, least int) error {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	now, err := strconv.Atoi(strings.TrimSpace(string(content)))
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	if now >= least {
+		return nil
+	}
+	if err := os.WriteFile(file, []byte(strconv.Itoa(least)), 0o644); err != nil {
+		return fmt.Errorf("nodes need a limit of %d there, which is %d: %w", least, now, err)
+	}
+	fmt.Printf("%s: raised from %d to %d\n", file, now, least)
 	return nil
 }
 

@@ -115,6 +115,28 @@ func TestLines(t *testing.T) {
 	}
 }
 
+// TestRaise checks that a limit is never lowered.
+func TestRaise(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "limit")
+	for _, c := range []struct{ is, want string }{{"128\n", "1024"}, {"1024\n", "1024\n"}, {"9999\n", "9999\n"}} {
+		if err := os.WriteFile(file, []byte(c.is), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := raise(file, 1024); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(file); string(got) != c.want || err != nil {
+			t.Errorf("%q became %q (%v), want %q", c.is, got, err, c.want)
+		}
+	}
+	if err := os.WriteFile(file, []byte("many"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := raise(file, 1024); err == nil {
+		t.Error("a limit that is no number was accepted")
+	}
+}
+
 // TestFlags checks that faulty flags are answered with their values.
 func TestFlags(t *testing.T) {
 	for args, want := range map[string]string{
