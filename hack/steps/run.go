@@ -58,8 +58,8 @@ type result struct {
 }
 
 // run runs the steps in order, builds what they need before the first that needs it, and returns
-// how each ended. Of consecutive steps that may mix, up to two waiting steps run at a time, and
-// computing steps beside them at a low priority. Light steps run wherever a lane is free.
+// how each ended. Of consecutive steps that may mix, up to two waiting steps run at a time, or a
+// sole one, and computing steps beside them at a low priority. Light steps run wherever a lane is free.
 func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 	r.screen = &shared{to: r.screen}
 	// Quick steps that run nothing built come first in every set, and do not wait for ten minutes
@@ -82,7 +82,7 @@ func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 	}
 	for i := 0; i < len(all); {
 		end := i + 1
-		for all[i].mixes() && end < len(all) && all[end].mixes() {
+		for end < len(all) && all[end].joins(all[i:end]) {
 			end++
 		}
 		r.together(all[i:end], results[i:end], one)

@@ -258,6 +258,26 @@ func TestTwoStepsWaitAtATime(t *testing.T) {
 	}
 }
 
+// TestSoleStep checks that no waiting step runs beside a sole one, and that a computing one does.
+func TestSoleStep(t *testing.T) {
+	r, screen := plant(t)
+	r.now = time.Now
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	busy := "touch busy; i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; rm busy"
+	steps := []step{
+		{name: "e2e", waits: true, commands: sh(busy)},
+		{name: "kubeadm", waits: true, sole: true, commands: sh("[ ! -e busy ] && touch alone; until [ -e sim ]; do :; done; " + busy)},
+		{name: "sim", computes: true, commands: sh("until [ -e alone ]; do :; done; touch sim")},
+		{name: "integration", waits: true, commands: sh("[ ! -e busy ] && [ -e sim ]")},
+	}
+	for i, result := range r.run(ctx, steps, nil) {
+		if result.step != steps[i].name || result.state != passed {
+			t.Errorf("got %+v, want %s to have passed; the screen:\n%s", result, steps[i].name, screen)
+		}
+	}
+}
+
 // TestLightStepsFillTheFreeLane checks that light steps run beside computing ones once no waiting
 // step is left, and beside a waiting one once nothing is left to compute.
 func TestLightStepsFillTheFreeLane(t *testing.T) {

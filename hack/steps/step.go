@@ -20,6 +20,8 @@ type step struct {
 	// waits is set if the step mostly waits, and shares neither directories nor ports with a step
 	// beside it. Another waiting step, and fitting steps, may run beside it.
 	waits bool
+	// sole is set if the step waits, but leaves no room for another waiting step.
+	sole bool
 	// computes is set if the step only needs CPU. It gives way to a step beside it.
 	computes bool
 	// light is set if the step needs little CPU, and shares neither directories nor ports with a
@@ -68,6 +70,13 @@ func (s step) fits() bool { return s.computes || s.light }
 
 // mixes reports whether the step may run beside another.
 func (s step) mixes() bool { return s.waits || s.fits() }
+
+// joins reports whether the step may run beside all of the others.
+func (s step) joins(others []step) bool {
+	return s.mixes() && !slices.ContainsFunc(others, func(other step) bool {
+		return !other.mixes() || s.waits && other.waits && (s.sole || other.sole)
+	})
+}
 
 // low returns the step with a low priority.
 func (s step) low() step {

@@ -47,8 +47,9 @@ type Spec struct {
 	// Controllers: garbage.OfRange, with one collector in each range, or garbage.OfCluster, with
 	// one in the fleet. Zero for the whole.
 	Collect garbage.Part
-	// Share divides each controller's workers, rounded down to at least one: how many shards of the
-	// ring a member is expected to hold. Below 2 the flags' number of workers applies.
+	// Share divides each controller's workers, rounded down, to at least one, and to two for the
+	// autoscaler: how many shards of the ring a member is expected to hold. Below 2 the flags'
+	// number of workers applies.
 	Share int
 	// Shards is the number of shards in the ring; below 2 the instance is the only one. It divides
 	// the limits of requests if the fleet shares them ([Process.ShareLimits]).
@@ -479,9 +480,9 @@ func (i *Instance) cleanup() {
 	}
 }
 
-// shareOf returns the configuration for one shard, with its share of the workers: at least one. It
-// has no interval between the starts of controllers, which upstream would sleep for even in Close;
-// see Process.startDelay.
+// shareOf returns the configuration for one shard, with its share of the workers. It has no
+// interval between the starts of controllers, which upstream would sleep for even in Close; see
+// Process.startDelay.
 func shareOf(all kubectrlmgrconfig.KubeControllerManagerConfiguration, spec Spec) kubectrlmgrconfig.KubeControllerManagerConfiguration {
 	c := *all.DeepCopy()
 	c.Generic.ControllerStartInterval.Duration = 0
@@ -491,18 +492,23 @@ func shareOf(all kubectrlmgrconfig.KubeControllerManagerConfiguration, spec Spec
 			continue
 		}
 		for _, workers := range row.Workers(&c) {
-			*workers = divide(*workers, spec.Share)
+			*workers = divide(*workers, spec.Share, leastWorkers[name])
 		}
 	}
 	return c
 }
 
-// divide rounds down to at least one, and does not change a number that is not positive: that means
-// something else. Rounded up, a member would have up to twice the workers of the flag. More workers
-// do not only take more work, they make more: a key that waits for one gathers what happens to it.
-func divide(n int32, by int) int32 {
+// leastWorkers are those of controllers that ask servers which may take long to answer, and would
+// do nothing else meanwhile: the autoscaler waits for adapters of metrics. The others need one.
+var leastWorkers = map[string]int32{names.HorizontalPodAutoscalerController: 2}
+
+// divide rounds down, to at least one and, if there are as many, to least. It does not change a
+// number that is not positive: that means something else. Rounded up, a member would have up to
+// twice the workers of the flag. More workers also make more work: while a key waits for a worker,
+// its changes accumulate and are handled together.
+func divide(n int32, by int, least int32) int32 {
 	if n <= 0 || by < 2 {
 		return n
 	}
-	return max(1, n/int32(by))
+	return max(1, n/int32(by), min(n, least))
 }

@@ -35,8 +35,9 @@ func TestTerminatedPodThreshold(t *testing.T) {
 	}
 }
 
-// TestWorkersAreDivided checks that all shards that a member is expected to hold have no more
-// workers than the flag says, but for one each.
+// TestWorkersAreDivided checks that the shards that a member is expected to hold have no more
+// workers together than the flag says, except that each has at least one, and two for the
+// autoscaler.
 func TestWorkersAreDivided(t *testing.T) {
 	for _, c := range []struct {
 		flag  int32
@@ -52,6 +53,11 @@ func TestWorkersAreDivided(t *testing.T) {
 		got := shareOf(all, Spec{Controllers: []string{names.DeploymentController}, Share: c.share})
 		if n := got.DeploymentController.ConcurrentDeploymentSyncs; n != c.want {
 			t.Errorf("one of %d shards has %d workers of %d, want %d", c.share, n, c.flag, c.want)
+		}
+		all.HPAController.ConcurrentHorizontalPodAutoscalerSyncs = c.flag
+		hpa := shareOf(all, Spec{Controllers: []string{names.HorizontalPodAutoscalerController}, Share: c.share}).HPAController
+		if n := hpa.ConcurrentHorizontalPodAutoscalerSyncs; n != max(c.want, min(c.flag, 2)) {
+			t.Errorf("one of %d shards has %d workers of %d for the autoscaler", c.share, n, c.flag)
 		}
 		if n := got.ReplicaSetController.ConcurrentRSSyncs; n != c.flag {
 			t.Errorf("a controller that is not run has %d workers of %d", n, c.flag)

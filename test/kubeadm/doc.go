@@ -2,7 +2,9 @@
 // nodes and a worker, which run containerd, runc and kubelets. It runs the commands of
 // docs/install.md there and checks what the handbook promises of a fleet.
 //
-//	go run ./test/kubeadm [-stages static,self-hosted] [-clusters 1] [-stay]     from the repository; make kubeadm builds what it needs
+//	go run ./test/kubeadm [-stages static,self-hosted] [-clusters 1] [-stay]
+//
+// from the repository; make kubeadm builds what it needs.
 //
 // A node is a process tree with its own namespaces (mount, pid, net, uts, ipc, cgroup) and its own
 // root folder, in which /usr is this machine's, read-only. Its first process is init.sh. Images are
@@ -10,13 +12,13 @@
 //
 // All nodes of a cluster run below one process in its own mount, network and pid namespaces
 // (isolate.go). It has the bridge between the nodes and a load balancer for the API servers. When
-// that process ends, for whatever reason, the kernel ends everything below it and removes its mounts
-// and network. The process that started it then removes the working folder and the cgroups. The
-// machine's own network is not touched. One of its limits is raised, and stays so:
-// fs.inotify.max_user_instances.
+// that process ends, for whatever reason, the kernel ends everything below it, and removes its
+// mounts and network. The process that started it then removes the working folder and the cgroups.
+// The machine's own network is not touched. One limit of the machine may be raised, and then stays
+// so: fs.inotify.max_user_instances.
 //
 // Two clusters share the stages and run at the same time (-clusters), because nodes mostly wait.
-// Neither knows of the other. Each line of output begins with its cluster's number.
+// Neither knows of the other. Each line of output then begins with its cluster's number.
 //
 // The stages, in the order in which a cluster runs its own, after up:
 //

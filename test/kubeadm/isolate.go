@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,16 +23,16 @@ import (
 const (
 	// insideVariable is set to the working folder, and only inside the namespaces.
 	insideVariable = "FLOTILLA_KUBEADM_INSIDE"
-	// prefix begins the name of a cluster's working folder, which is that of its cgroups on this
-	// machine, too. The process id of the outer process follows it.
+	// prefix begins the name of a cluster's working folder, which is also the name of its cgroups on
+	// this machine. The process id of the outer process follows it.
 	prefix    = "flotilla-kubeadm-"
 	logFolder = "_output/kubeadm"
 
 	// inotifyFile is the limit of inotify instances on this machine, which namespaces do not raise.
-	// Beyond it kubelets do not start, and only their logs say so. A cluster has some 65, and Linux
-	// allows 128 by default.
+	// Beyond it kubelets do not start, and only their logs say so. A cluster has some 65, and other
+	// programs have theirs. Linux's default is enough for one cluster.
 	inotifyFile = "/proc/sys/fs/inotify/max_user_instances"
-	inotifyMin  = 1024
+	inotifyEach = 128
 
 	// patience is how long the processes below may take to end, so that they can finish their logs.
 	patience = 20 * time.Second
@@ -49,11 +48,11 @@ func isolate(ctx context.Context, o options) int {
 	if err := sweep(); err != nil {
 		fmt.Fprintln(os.Stderr, "kubeadm: removing what an earlier run left:", err)
 	}
-	if err := raise(inotifyFile, inotifyMin); err != nil {
+	shares := share(o.stages, o.clusters)
+	if err := raise(inotifyFile, inotifyEach*len(shares)); err != nil {
 		fmt.Fprintln(os.Stderr, "kubeadm:", err)
 		return command.Failed
 	}
-	shares := share(o.stages, o.clusters)
 	screen := &sync.Mutex{}
 	status, kept := 0, false
 	var all []*isolated
@@ -62,17 +61,19 @@ func isolate(ctx context.Context, o options) int {
 		if len(shares) > 1 {
 			out.begin = strconv.Itoa(i+1) + " "
 		}
-		one, err := begin(ctx, strconv.Itoa(i+1), stages, out)
+		one, err := begin(ctx, strconv.Itoa(i+1), stages, o.stay, out)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "kubeadm:", err)
-			status = command.Failed
-			continue
+			if status = command.Failed; ctx.Err() != nil {
+				status = command.Interrupted
+			}
+			break
 		}
 		all = append(all, one)
 	}
 	for _, one := range all {
 		ended := one.wait(ctx)
-		if ended == command.Failed || o.keep {
+		if ended != 0 && ended != command.Interrupted || o.keep {
 			var err error
 			if !kept {
 				kept, err = true, os.RemoveAll(logFolder)
@@ -96,16 +97,17 @@ func isolate(ctx context.Context, o options) int {
 type isolated struct {
 	name, place string
 	cmd         *exec.Cmd
+	out         *lines
 }
 
 // begin starts this program with some of the stages. It must be called by the main thread, with
 // which the process that it starts ends.
-func begin(ctx context.Context, name string, stages []string, out io.Writer) (*isolated, error) {
+func begin(ctx context.Context, name string, stages []string, stay bool, out *lines) (*isolated, error) {
 	place, err := os.MkdirTemp("", prefix+strconv.Itoa(os.Getpid())+"-")
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", append(slices.Clone(os.Args[1:]), "-stages", strings.Join(stages, ","))...)
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", "-stages="+strings.Join(stages, ","), "-stay="+strconv.FormatBool(stay))
 	cmd.Env = append(os.Environ(), insideVariable+"="+place)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -117,18 +119,22 @@ func begin(ctx context.Context, name string, stages []string, out io.Writer) (*i
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(place))
 	}
-	return &isolated{name: name, place: place, cmd: cmd}, nil
+	if stay {
+		fmt.Printf("%s is cluster %s. A shell in a node: nsenter -t %d -a nsenter -t $(cat %[1]s/nodes/cp1/pid) -a bash\n", place, name, cmd.Process.Pid)
+	}
+	return &isolated{name: name, place: place, cmd: cmd, out: out}, nil
 }
 
 // wait returns the program's exit status.
 func (i *isolated) wait(ctx context.Context) int {
 	err := i.cmd.Wait()
+	i.out.end()
 	var ended *exec.ExitError
 	switch {
-	case ctx.Err() != nil:
-		return command.Interrupted
 	case errors.As(err, &ended) && ended.Exited():
 		return ended.ExitCode()
+	case ctx.Err() != nil:
+		return command.Interrupted
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "kubeadm:", err)
 		return command.Failed
@@ -163,6 +169,13 @@ func (l *lines) Write(p []byte) (int, error) {
 			return 0, err
 		}
 		l.rest = l.rest[end+1:]
+	}
+}
+
+// end ends the last line.
+func (l *lines) end() {
+	if len(l.rest) > 0 {
+		_, _ = l.Write([]byte{'\n'})
 	}
 }
 
@@ -202,8 +215,8 @@ func supported() error {
 	return nil
 }
 
-// raise raises a limit of this machine that is lower than least, and says so. It stays raised: another
-// run may need it when this one ends.
+// raise raises a limit of this machine that is lower than least, and says so. It stays raised:
+// another run may need it when this one ends.
 func raise(file string, least int) error {
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -217,7 +230,7 @@ func raise(file string, least int) error {
 		return nil
 	}
 	if err := os.WriteFile(file, []byte(strconv.Itoa(least)), 0o644); err != nil {
-		return fmt.Errorf("nodes need a limit of %d there, which is %d: %w", least, now, err)
+		return fmt.Errorf("%s is %d, nodes need %d: %w", file, now, least, err)
 	}
 	fmt.Printf("%s: raised from %d to %d\n", file, now, least)
 	return nil

@@ -70,8 +70,8 @@ func TestLogSince(t *testing.T) {
 	}
 }
 
-// TestShare checks that every stage is run by one cluster, in the order given, and that the clusters
-// are done at about the same time.
+// TestShare checks that every stage is run by one cluster, in the order given, and that the
+// clusters are done at about the same time.
 func TestShare(t *testing.T) {
 	for _, c := range []struct {
 		stages   string
@@ -105,12 +105,15 @@ func TestLines(t *testing.T) {
 	for _, w := range []struct {
 		l    *lines
 		text string
-	}{{one, "a"}, {two, "x\ny"}, {one, "b\n\nc"}, {two, "\n"}, {one, "\n"}} {
+	}{{one, "a"}, {two, "x\ny"}, {one, "b\n\nc"}, {two, "\n"}, {one, "\nd"}} {
 		if n, err := w.l.Write([]byte(w.text)); n != len(w.text) || err != nil {
 			t.Errorf("%q: %d, %v", w.text, n, err)
 		}
 	}
-	if want := "2 x\n1 ab\n1 \n2 y\n1 c\n"; out.String() != want {
+	for range 2 {
+		one.end()
+	}
+	if want := "2 x\n1 ab\n1 \n2 y\n1 c\n1 d\n"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
 }
@@ -147,8 +150,8 @@ func TestFlags(t *testing.T) {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}
 	}
-	// isolate gives each cluster its stages after the user's flags.
-	if o, err := parseFlags([]string{"-stages", "helm,static", "-keep", "-stages", "static"}, io.Discard); err != nil || !slices.Equal(o.stages, []string{"static"}) || o.clusters != 2 {
+	// What isolate gives a cluster without stages.
+	if o, err := parseFlags([]string{"-stages=", "-stay=true"}, io.Discard); err != nil || len(o.stages) > 0 || !o.stay || o.clusters != 2 {
 		t.Errorf("%+v, %v", o, err)
 	}
 }

@@ -37,7 +37,7 @@ func parseFlags(args []string, output io.Writer) (options, error) {
 	fs.SetOutput(output)
 	var o options
 	names := stageNames()
-	list := fs.String("stages", strings.Join(names, ","), "the stages to run, in this order, separated by commas")
+	list := fs.String("stages", strings.Join(names, ","), "the stages to run, separated by commas; each cluster runs its own in this order")
 	fs.IntVar(&o.clusters, "clusters", 2, "how many clusters, at the same time, share the stages")
 	fs.BoolVar(&o.stay, "stay", false, "leave each cluster up after its last stage, until interrupted")
 	fs.BoolVar(&o.keep, "keep", false, "keep the nodes' logs in "+logFolder+" even if everything holds")
@@ -112,7 +112,7 @@ func runStages(ctx context.Context, o options, place string) (err error) {
 		if err != nil {
 			fmt.Println("FAILED", err)
 		}
-		fmt.Printf("The cluster stays until it is interrupted. A shell in a node: nsenter -t $(cat %s/nodes/cp1/pid) -a bash\n", place)
+		fmt.Println("The cluster stays until it is interrupted.")
 		<-ctx.Done()
 	}
 	return errors.Join(err, ctx.Err())
