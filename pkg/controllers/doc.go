@@ -29,9 +29,9 @@
 //     run.
 //   - Every request of the instance goes through the transport of its [Spec], the fence.
 //   - A process's request rate per controller is what the flags say, however many shards it runs.
-//     With [Process.ShareLimits] it is only the part that its running shards are of their ring.
-//     Each shard has the flags' number of workers divided by the number of shards that a member
-//     expects to hold, rounded down, and at least one.
+//     With [Process.ShareLimits] it is only the part that its running shards are of their ring. Its
+//     workers per controller are divided over the shards that a member expects to hold, at least
+//     one each.
 //   - Once the fence is closed, no request waits for a rate limit, and errors of the fence are not
 //     delayed, so controllers with deep queues return soon.
 //   - An update of a controller that awaits its updates (catalogue: AwaitUpdates) returns when the

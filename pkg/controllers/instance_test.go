@@ -35,16 +35,15 @@ func TestTerminatedPodThreshold(t *testing.T) {
 	}
 }
 
-// TestWorkersAreDivided checks that the shards that a member is expected to hold have no more
-// workers together than the flag says, except that each has at least one, and two for the
-// autoscaler.
+// TestWorkersAreDivided checks that a shard has its share of the workers, rounded up, and that
+// neither other controllers nor the process's configuration change.
 func TestWorkersAreDivided(t *testing.T) {
 	for _, c := range []struct {
 		flag  int32
 		share int
 		want  int32
 	}{
-		{5, 0, 5}, {5, 1, 5}, {5, 2, 2}, {5, 4, 1}, {5, 5, 1}, {5, 6, 1}, {20, 4, 5}, {20, 6, 3}, {1, 4, 1}, {50, 1000, 1},
+		{5, 0, 5}, {5, 1, 5}, {5, 2, 3}, {5, 4, 2}, {5, 5, 1}, {5, 6, 1}, {20, 4, 5}, {20, 6, 4}, {1, 4, 1}, {50, 1000, 1},
 		{0, 4, 0}, {-1, 4, -1},
 	} {
 		var all kubectrlmgrconfig.KubeControllerManagerConfiguration
@@ -53,11 +52,6 @@ func TestWorkersAreDivided(t *testing.T) {
 		got := shareOf(all, Spec{Controllers: []string{names.DeploymentController}, Share: c.share})
 		if n := got.DeploymentController.ConcurrentDeploymentSyncs; n != c.want {
 			t.Errorf("one of %d shards has %d workers of %d, want %d", c.share, n, c.flag, c.want)
-		}
-		all.HPAController.ConcurrentHorizontalPodAutoscalerSyncs = c.flag
-		hpa := shareOf(all, Spec{Controllers: []string{names.HorizontalPodAutoscalerController}, Share: c.share}).HPAController
-		if n := hpa.ConcurrentHorizontalPodAutoscalerSyncs; n != max(c.want, min(c.flag, 2)) {
-			t.Errorf("one of %d shards has %d workers of %d for the autoscaler", c.share, n, c.flag)
 		}
 		if n := got.ReplicaSetController.ConcurrentRSSyncs; n != c.flag {
 			t.Errorf("a controller that is not run has %d workers of %d", n, c.flag)
