@@ -59,7 +59,8 @@ type result struct {
 
 // run runs the steps in order, builds what they need before the first that needs it, and returns
 // how each ended. Of consecutive steps that may mix, up to two waiting steps run at a time, or a
-// sole one, and computing steps beside them at a low priority. Light steps run wherever a lane is free.
+// sole one, and computing steps beside them at a low priority. Light steps run wherever a lane is
+// free.
 func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 	r.screen = &shared{to: r.screen}
 	// Quick steps that run nothing built come first in every set, and do not wait for ten minutes

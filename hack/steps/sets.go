@@ -133,7 +133,7 @@ var (
 			fresh("-timeout=20m", "./test/examples")},
 	}
 	simStep = step{
-		name: "sim", what: "20,000 fleets in virtual time under seeded faults, and 2,000 more, some of whose members have another version", long: "15 minutes", computes: true,
+		name: "sim", what: "20,000 fleets in virtual time under seeded faults, and 2,000 more, some of whose members have another version", long: "15 minutes, twice that beside kubeadm", computes: true,
 		commands: []command{
 			goTest("-count=1", "-timeout=90m", "./test/sim", "-run=TestSim$", "-seeds=20000"),
 			goTest("-count=1", "-timeout=30m", "./test/sim", "-run=TestSim$", "-seeds=2000", "-versions"),
@@ -220,7 +220,7 @@ var (
 
 	kubeadmStep = step{
 		name: "kubeadm", what: "two real kubeadm clusters of four nodes: the fleet in by docs/install.md, through upgrades and the loss of a node, and out again, and a hosted cluster (ARGS=\"-stages static\" for some)",
-		long: "20 minutes; the nodes' programs take 8 minutes to build", waits: true, sole: true, needs: []need{needNodes}, tools: append(slices.Clone(nodeTools), plane...), member: true,
+		long: "25 minutes; the nodes' programs take 8 minutes to build", waits: true, sole: true, needs: []need{needNodes}, tools: append(slices.Clone(nodeTools), plane...), member: true,
 		commands: []command{run("hack/node-packages.sh"), earlier, run("make", "--no-print-directory", "bin/planted/flotilla"), goRun("./test/kubeadm")},
 	}
 

@@ -54,7 +54,8 @@ func isolate(ctx context.Context, o options) int {
 		return command.Failed
 	}
 	screen := &sync.Mutex{}
-	status, kept := 0, false
+	emptied := sync.OnceValue(func() error { return os.RemoveAll(logFolder) })
+	status := 0
 	var all []*isolated
 	for i, stages := range shares {
 		out := &lines{screen: screen, to: os.Stdout}
@@ -74,12 +75,8 @@ func isolate(ctx context.Context, o options) int {
 	for _, one := range all {
 		ended := one.wait(ctx)
 		if ended != 0 && ended != command.Interrupted || o.keep {
-			var err error
-			if !kept {
-				kept, err = true, os.RemoveAll(logFolder)
-			}
 			to := filepath.Join(logFolder, one.name)
-			if err := errors.Join(err, keepLogs(one.place, to)); err != nil {
+			if err := errors.Join(emptied(), keepLogs(one.place, to)); err != nil {
 				fmt.Fprintln(os.Stderr, "kubeadm: logs:", err)
 			}
 			fmt.Println("Logs of the nodes:", to)
@@ -120,7 +117,8 @@ func begin(ctx context.Context, name string, stages []string, stay bool, out *li
 		return nil, errors.Join(err, os.RemoveAll(place))
 	}
 	if stay {
-		fmt.Printf("%s is cluster %s. A shell in a node: nsenter -t %d -a nsenter -t $(cat %[1]s/nodes/cp1/pid) -a bash\n", place, name, cmd.Process.Pid)
+		fmt.Printf("%s is cluster %s. A shell in a node: nsenter -t %d -a nsenter -t $(cat %[1]s/nodes/cp1/pid) -a bash\n",
+			place, name, cmd.Process.Pid)
 	}
 	return &isolated{name: name, place: place, cmd: cmd, out: out}, nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/command"
 )
 
-// The kernel kills isolate's child when the thread that started it ends. The main thread lasts as
+// The kernel kills isolate's children when the thread that started them ends. The main thread lasts as
 // long as the process.
 func init() { runtime.LockOSThread() }
 

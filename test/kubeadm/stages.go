@@ -40,7 +40,9 @@ func stageOf(name string) stage {
 // There are fewer clusters if some would have no stage, but one at least.
 func share(names []string, clusters int) [][]string {
 	clusters = max(1, min(clusters, len(names)))
-	longest := slices.SortedStableFunc(slices.Values(names), func(a, b string) int { return cmp.Compare(stageOf(b).minutes, stageOf(a).minutes) })
+	longest := slices.SortedStableFunc(slices.Values(names), func(a, b string) int {
+		return cmp.Compare(stageOf(b).minutes, stageOf(a).minutes)
+	})
 	minutes, of := make([]float64, clusters), map[string]int{}
 	for _, name := range longest {
 		least := slices.Index(minutes, slices.Min(minutes))
