@@ -92,7 +92,7 @@ test: ## What a release must not break (11 minutes, the first time half an hour)
 	$(steps) test
 
 .PHONY: test-all
-test-all: ## Everything there is (an hour and a half).
+test-all: ## Everything there is (an hour and a quarter).
 	$(steps) test-all
 
 .PHONY: kubeadm

@@ -59,8 +59,8 @@ type result struct {
 
 // run runs the steps in order, builds what they need before the first that needs it, and returns
 // how each ended. Of consecutive steps that may mix, up to two waiting steps run at a time, or a
-// sole one, and computing steps beside them at a low priority. Light steps run wherever a lane is
-// free.
+// sole one, and computing steps beside all of them at a low priority. Light steps run wherever a
+// lane is free.
 func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 	r.screen = &shared{to: r.screen}
 	// Quick steps that run nothing built come first in every set, and do not wait for ten minutes
@@ -83,7 +83,7 @@ func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 	}
 	for i := 0; i < len(all); {
 		end := i + 1
-		for end < len(all) && all[end].joins(all[i:end]) {
+		for all[i].mixes() && end < len(all) && all[end].mixes() {
 			end++
 		}
 		r.together(all[i:end], results[i:end], one)
@@ -98,39 +98,64 @@ func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 // waitingLanes is how many waiting steps run at a time.
 const waitingLanes = 2
 
-// together runs the steps in lanes: two for waiting steps and one for computing steps. A lane
+// together runs the steps in lanes: two for waiting steps and one for computing steps. The waiting
+// lanes have one part of the steps after the other, so that a sole step has them for itself. A lane
 // without steps of its own takes the next light step. A single step, or a row without a waiting
 // one, needs no second lane.
 func (r runner) together(steps []step, results []result, one func(runner, step) result) {
-	waits, computes := func(s step) bool { return s.waits }, func(s step) bool { return s.computes }
-	if !slices.ContainsFunc(steps, waits) || len(steps) == 1 {
+	waits, computes := func(i int) bool { return steps[i].waits }, func(i int) bool { return steps[i].computes }
+	parts := parts(steps)
+	if len(parts) == 0 || len(steps) == 1 {
 		for i, s := range steps {
 			results[i] = one(r, s)
 		}
 		return
 	}
 	row := &row{steps: steps, taken: make([]bool, len(steps))}
-	var lanes sync.WaitGroup
-	var waiting atomic.Int32
-	waiting.Store(waitingLanes)
 	silent := r
 	silent.silent = true
-	for range waitingLanes {
-		lanes.Go(func() {
-			defer waiting.Add(-1)
-			for i := row.next(waits); i >= 0; i = row.next(waits) {
-				results[i] = one(silent, steps[i])
+	var waiting sync.WaitGroup
+	var over atomic.Bool
+	waiting.Go(func() {
+		defer over.Store(true)
+		for _, end := range parts {
+			own := func(i int) bool { return i < end && waits(i) }
+			var lanes sync.WaitGroup
+			for range waitingLanes {
+				lanes.Go(func() {
+					for i := row.next(own); i >= 0; i = row.next(own) {
+						results[i] = one(silent, steps[i])
+					}
+				})
 			}
-		})
-	}
+			lanes.Wait()
+		}
+	})
 	for i := row.next(computes); i >= 0; i = row.next(computes) {
 		s := steps[i]
-		if s.computes && waiting.Load() > 0 {
+		if s.computes && !over.Load() {
 			s = s.low()
 		}
 		results[i] = one(r, s)
 	}
-	lanes.Wait()
+	waiting.Wait()
+}
+
+// parts divides the waiting steps of a row so that a sole one has no other in its part, and returns
+// where each part ends.
+func parts(steps []step) []int {
+	var ends []int
+	last := step{sole: true}
+	for i, s := range steps {
+		if !s.waits {
+			continue
+		}
+		if s.sole || last.sole {
+			ends = append(ends, 0)
+		}
+		ends[len(ends)-1], last = i+1, s
+	}
+	return ends
 }
 
 // row are steps that lanes share. It is safe for concurrent use.
@@ -142,12 +167,12 @@ type row struct {
 
 // next takes the lane's next own step or, if there is none, the next light one, and returns its
 // index; -1 if nothing is left for the lane.
-func (r *row) next(own func(step) bool) int {
+func (r *row) next(own func(i int) bool) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, fits := range []func(step) bool{own, func(s step) bool { return s.light }} {
-		for i, s := range r.steps {
-			if !r.taken[i] && fits(s) {
+	for _, fits := range []func(i int) bool{own, func(i int) bool { return r.steps[i].light }} {
+		for i := range r.steps {
+			if !r.taken[i] && fits(i) {
 				r.taken[i] = true
 				return i
 			}

@@ -258,18 +258,21 @@ func TestTwoStepsWaitAtATime(t *testing.T) {
 	}
 }
 
-// TestSoleStep checks that no waiting step runs beside a sole one, and that a computing one does.
+// TestSoleStep checks that no waiting step runs beside a sole one, and that computing ones go on
+// beside both.
 func TestSoleStep(t *testing.T) {
 	r, screen := plant(t)
 	r.now = time.Now
 	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
 	defer stop()
-	busy := "touch busy; i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; rm busy"
+	until := func(file string) string { return fmt.Sprintf("until [ -e %s ]; do :; done; ", file) }
+	while := "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; "
 	steps := []step{
-		{name: "e2e", waits: true, commands: sh(busy)},
-		{name: "kubeadm", waits: true, sole: true, commands: sh("[ ! -e busy ] && touch alone; until [ -e sim ]; do :; done; " + busy)},
-		{name: "sim", computes: true, commands: sh("until [ -e alone ]; do :; done; touch sim")},
-		{name: "integration", waits: true, commands: sh("[ ! -e busy ] && [ -e sim ]")},
+		{name: "e2e", waits: true, commands: sh(until("sim") + while + "touch first")},
+		{name: "kubeadm", waits: true, sole: true, commands: sh("[ -e first ] && touch second; " + until("lint") + while + "touch third")},
+		{name: "sim", computes: true, commands: sh("touch sim; " + until("second"))},
+		{name: "lint", computes: true, commands: sh("nice > at && touch lint")},
+		{name: "integration", waits: true, commands: sh("[ -e third ] && [ $(cat at) = 19 ]")},
 	}
 	for i, result := range r.run(ctx, steps, nil) {
 		if result.step != steps[i].name || result.state != passed {

@@ -8,13 +8,15 @@ import (
 	"strings"
 )
 
-// unit are the packages whose tests need nothing but Go. A test of this package finds those that no
-// step runs.
+// unit are the packages whose tests need nothing but Go, except for the simulation. A test of this
+// package finds those that no step runs.
 var unit = []string{
 	"./internal/...", "./pkg/...", "./hack/...", "./test/bench/...", "./test/calibrate/...", "./test/chaos/...", "./test/cloud/sky/...", "./test/conformance/...", "./test/demo/...",
 	"./test/deps/...", "./test/docs/check/...", "./test/docs/markdown/...", "./test/harness/...", "./test/kubeadm/...",
-	"./test/scale/...", "./test/sim/...",
+	"./test/scale/...",
 }
+
+const simulation = "./test/sim"
 
 // racy are the packages with the most goroutines. pkg/shard itself is pure functions without any,
 // and would take minutes under the detector.
@@ -37,7 +39,7 @@ func check() []step {
 		},
 		{
 			name: "unit-short", what: "tests that need only Go, and 100 simulated seeds", long: "half a minute after a change",
-			commands: []command{goTest(append([]string{"-short", "-timeout=10m"}, unit...)...)},
+			commands: []command{goTest(append([]string{"-short", "-timeout=10m", simulation}, unit...)...)},
 		},
 	}
 }
@@ -50,7 +52,7 @@ func test() []step {
 		formatStep, modulesStep, vetStep, e2eStep, integrationStep, examplesStep, cloudStep, lintStep,
 		{
 			name: "unit", what: "tests that need only Go, and 2,000 simulated seeds", long: "4 minutes, less if nothing has changed", computes: true,
-			commands: []command{goTest(append([]string{"-timeout=30m"}, unit...)...)},
+			commands: []command{goTest(append([]string{"-timeout=30m", simulation}, unit...)...)},
 		},
 		{
 			name: "race", what: "the packages with the most goroutines under the race detector, short", long: "a minute, less if nothing has changed",
@@ -79,9 +81,10 @@ func test() []step {
 	}
 }
 
-// testAll is everything. First what can run beside something else, the longest of what waits first;
-// then what measures time, or needs the machine for itself. The kubeadm clusters wait for most of
-// their time, but only computing steps are modest enough to run beside them.
+// testAll is everything. First what can run beside something else, the longest of what waits first,
+// and the longest of what computes last; then what measures time, or needs the machine for itself.
+// The kubeadm clusters and the chaos catalogue wait for most of their time, but only computing steps
+// are modest enough to run beside them.
 func testAll() []step {
 	return []step{
 		formatStep, modulesStep, vetStep,
@@ -94,10 +97,9 @@ func testAll() []step {
 			name: "race-shuffled", what: "the packages with the most goroutines under the race detector, in random order", long: "2 minutes", computes: true,
 			needs: []need{needC}, commands: []command{raceTest("-shuffle=on")},
 		},
-		plantedStep, e2eAllStep, integrationStep, minorStep, canaryStep, handbookStep, deployStep, examplesStep, cloudStep,
-		pageStep, chartStep, releaseStep, demoStep,
-		garbageStep, plantedLiveStep, boundsStep, monitoringStep, conformanceShortStep, chaosAllStep,
-		kubeadmStep, simStep,
+		plantedStep, e2eAllStep, integrationStep, handbookStep, minorStep, deployStep, conformanceShortStep, canaryStep, examplesStep, cloudStep,
+		pageStep, chartStep, releaseStep, demoStep, kubeadmStep, chaosAllStep, simStep,
+		garbageStep, plantedLiveStep, boundsStep, monitoringStep,
 		{
 			name: "bench-short", what: "one round of tiny sizes: every figure must be there", long: "2 minutes", tools: plane, member: true,
 			commands: []command{
@@ -133,15 +135,15 @@ var (
 			fresh("-timeout=20m", "./test/examples")},
 	}
 	simStep = step{
-		name: "sim", what: "20,000 fleets in virtual time under seeded faults, and 2,000 more, some of whose members have another version", long: "15 minutes, twice that beside kubeadm", computes: true,
+		name: "sim", what: "20,000 fleets in virtual time under seeded faults, and 2,000 more, some of whose members have another version", long: "15 minutes, twice that beside others", computes: true,
 		commands: []command{
-			goTest("-count=1", "-timeout=90m", "./test/sim", "-run=TestSim$", "-seeds=20000"),
-			goTest("-count=1", "-timeout=30m", "./test/sim", "-run=TestSim$", "-seeds=2000", "-versions"),
+			goTest("-count=1", "-shuffle=on", "-timeout=90m", simulation, "-seeds=20000"),
+			goTest("-count=1", "-timeout=30m", simulation, "-run=TestSim$", "-seeds=2000", "-versions"),
 		},
 	}
 	plantedStep = step{
 		name: "planted", what: "planted bugs, each of which must be found (docs/design/planted.md)", long: "2 minutes", computes: true,
-		commands: []command{goTest("-count=1", "-timeout=30m", "./test/sim", "-run=TestPlanted", "-planted")},
+		commands: []command{goTest("-count=1", "-timeout=30m", simulation, "-run=TestPlanted", "-planted")},
 	}
 	integrationStep = step{
 		name: "integration", what: "tests against a real etcd and API server", long: "3 minutes", tools: plane, waits: true,
@@ -187,11 +189,11 @@ var (
 	}
 	conformanceShortStep = step{
 		name: "conformance-short", what: "a few of upstream's specs for every family of controllers, with the fleet", long: "4 minutes",
-		tools: conformanceTools, member: true, commands: []command{goRun("./test/conformance", "-short")},
+		tools: conformanceTools, member: true, waits: true, commands: []command{goRun("./test/conformance", "-short")},
 	}
 	chaosAllStep = step{
 		name: "chaos-all", what: "each fault once on a fleet under load, with the default timings, judged by the audit log (ARGS=\"-faults kill,cut\" for some)",
-		long: "20 minutes", tools: plane, member: true, commands: []command{earlier, chaos("-margin=60s")},
+		long: "15 minutes", tools: plane, member: true, waits: true, sole: true, commands: []command{earlier, chaos("-margin=60s")},
 	}
 	handbookStep = step{
 		name: "handbook", what: "the commands of the handbook, run as a reader would type them", long: "3 minutes", needs: []need{needRoots},

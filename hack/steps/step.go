@@ -71,13 +71,6 @@ func (s step) fits() bool { return s.computes || s.light }
 // mixes reports whether the step may run beside another.
 func (s step) mixes() bool { return s.waits || s.fits() }
 
-// joins reports whether the step may run beside all of the others.
-func (s step) joins(others []step) bool {
-	return s.mixes() && !slices.ContainsFunc(others, func(other step) bool {
-		return !other.mixes() || s.waits && other.waits && (s.sole || other.sole)
-	})
-}
-
 // low returns the step with a low priority.
 func (s step) low() step {
 	s.commands = slices.Clone(s.commands)
