@@ -142,10 +142,15 @@ func (b *bench) nodeReason(d deletion, p *pod, from moment) string {
 
 // numberReason counts what may have been live at the same time, at any moment of the lag.
 func (b *bench) numberReason(d deletion, o *owner, uid string, first, i int, from moment) string {
+	vague := b.vague[place{resource: "pods", namespace: o.namespace}]
+	var counted time.Time
+	if len(vague) > 0 {
+		counted = o.counted(i)
+	}
 	perhaps := 0 // further pods
-	for _, u := range b.vague[place{resource: "pods", namespace: o.namespace}] {
+	for _, u := range vague {
 		switch {
-		case !u.maybeBefore(d.at):
+		case !u.maybeBefore(d.at), u.settledBy(counted):
 		case !u.asked:
 			return "a pod of the namespace was created without an answer"
 		case u.owner == uid, u.owner == "":

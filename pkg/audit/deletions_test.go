@@ -21,6 +21,11 @@ func TestDeletions(t *testing.T) {
 	now := pod("p0").set("metadata", "deletionGracePeriodSeconds", 0)
 	stray := object("Pod", low, "stray")
 	namespace := object("Namespace", low, low).set("metadata", "namespace", "")
+	unknown := does("create", user, "", "pods", stray, 26, 10).code(500)
+	asked := unknown.with("requestObject", pod("p9"))
+	counted := func(pods, version int, second float64) line {
+		return does("update", by1, "apps", "replicasets/status", set.set("status", "replicas", pods), version, second)
+	}
 	tests := map[string]sceneCase{
 		"nothing":               {},
 		"wanted":                {lines: []line{wanted}, want: guilty, judged: 1},
@@ -86,6 +91,56 @@ func TestDeletions(t *testing.T) {
 		"perhaps one more of another": {
 			lines: []line{does("create", user, "", "pods", stray, 100, 100).code(500).with("requestObject", stray.of("apps/v1", object("ReplicaSet", low, "x"))), wanted},
 			want:  guilty, judged: 1,
+		},
+		"perhaps one too many long ago":            {lines: []line{unknown, counted(3, 100, 80), wanted}, want: guilty, judged: 1},
+		"perhaps one more of it long ago":          {lines: []line{asked, counted(3, 100, 80), wanted}, want: guilty, judged: 1},
+		"perhaps one too many, not counted since":  {lines: []line{unknown, wanted}, judged: 1},
+		"perhaps one too many, counted":            {lines: []line{unknown, counted(4, 100, 80), wanted}, judged: 1},
+		"perhaps one more of it, counted":          {lines: []line{asked, counted(4, 100, 80), wanted}, judged: 1},
+		"perhaps one more of it, counted too soon": {lines: []line{asked, counted(3, 100, 65), wanted}, judged: 1},
+		"perhaps one more of it, counted too soon, and scaled": {
+			lines: []line{
+				asked, counted(3, 100, 65), wanted,
+				does("update", user, "apps", "replicasets/scale", object("Scale", low, "web").set("metadata", "uid", "ReplicaSet-web").set("spec", "replicas", 3), 101, 80),
+			},
+			judged: 1,
+		},
+		"perhaps one more of it, counted later":    {lines: []line{asked, counted(2, 106, 106), wanted}, judged: 1},
+		"perhaps one more of it, and another's write has the old count": {
+			lines: []line{asked, does("patch", user, "apps", "replicasets", set.set("status", "replicas", 3), 100, 80), wanted}, judged: 1,
+		},
+		"perhaps one more of it, counted while one was replaced": {
+			lines: []line{
+				asked, does("delete", user, "", "pods", pod("p1"), 100, 60), does("create", by1, "", "pods", pod("p3"), 101, 61), counted(3, 102, 80), wanted,
+			},
+			judged: 1,
+		},
+		"perhaps one more of it, counted instead of one that went": {
+			lines: []line{
+				asked, does("delete", user, "", "pods", pod("p1"), 100, 79), counted(3, 101, 80), does("create", by1, "", "pods", pod("p3"), 102, 81), wanted,
+			},
+			judged: 1,
+		},
+		"perhaps one more of it, counted while one was adopted": {
+			lines: []line{
+				asked, does("delete", user, "", "pods", pod("p1"), 100, 40), does("create", user, "", "pods", object("Pod", low, "p3"), 101, 45),
+				does("patch", by1, "", "pods", pod("p3"), 102, 79), counted(3, 103, 80), wanted,
+			},
+			judged: 1,
+		},
+		"perhaps one more of it, which was seen, counted, and went": {
+			lines: []line{
+				asked, does("patch", user, "", "pods/status", pod("p9"), 26, 20), counted(4, 100, 80), does("delete", user, "", "pods", pod("p9"), 101, 81),
+				remove(pod("p0"), 121, 181),
+			},
+			want: guilty, judged: 1,
+		},
+		"perhaps one more of it, counted while another was seen": {
+			lines: []line{
+				asked, does("patch", user, "", "pods/status", pod("p9"), 100, 75), counted(4, 101, 80), does("delete", user, "", "pods", pod("p9"), 102, 81),
+				remove(pod("p0"), 121, 181),
+			},
+			judged: 1,
 		},
 		"perhaps scaled down":          {lines: []line{scaled(2, 2, 1, 100, 100).code(504), wanted}, judged: 1},
 		"perhaps scaled down long ago": {lines: []line{scaled(2, 2, 1, 26, 10).code(504), scaled(3, 3, 3, 60, 60), wanted}, want: guilty, judged: 1},

@@ -154,17 +154,17 @@ func stateOf(lease *coordinationv1.Lease, version uint64) state {
 		duration: time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second,
 		spec:     fingerprint(lease.Spec),
 		cover:    coverOf(lease, term),
-		released: holder == "" && lease.Annotations[releasedAnnotation] == strconv.Itoa(int(term)),
+		released: holder == "" && lease.Annotations[leaserecord.ReleasedAnnotation] == strconv.Itoa(int(term)),
 		protocol: 1,
 		retired:  leaserecord.From(lease).IsRetired(),
 	}
 	if at := lease.Spec.RenewTime; at != nil {
 		s.beat = at.UnixMicro()
 	}
-	if ended := lease.Annotations[endedAnnotation]; ended != "" {
+	if ended := lease.Annotations[leaserecord.EndedAnnotation]; ended != "" {
 		s.ended = strings.Split(ended, ",")
 	}
-	if n, err := strconv.Atoi(lease.Annotations[protocolAnnotation]); err == nil {
+	if n, err := strconv.Atoi(lease.Annotations[leaserecord.ProtocolAnnotation]); err == nil {
 		s.protocol = n
 	}
 	return s

@@ -8,18 +8,6 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
-// The annotations on Leases of a fleet with one heartbeat for each member.
-const (
-	// endedAnnotation lists, on a member's Lease, the incarnations of the member that have ended.
-	endedAnnotation = "flotilla.dev/ended"
-	// protocolAnnotation is the protocol that the holder of a member's Lease follows; without it,
-	// holders renew their shards' Leases.
-	protocolAnnotation = "flotilla.dev/protocol"
-	// releasedAnnotation is, on a shard's Lease without a holder, the term whose holder released
-	// it.
-	releasedAnnotation = "flotilla.dev/released"
-)
-
 // heartbeats is the protocol in which a member renews its own Lease and no other.
 const heartbeats = 2
 

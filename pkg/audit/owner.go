@@ -29,6 +29,9 @@ type ownerState struct {
 	// revision is the StatefulSet's update revision, template the DaemonSet's template generation.
 	revision, template string
 	deleting           bool
+	// count is the number of pods that its controller said it had; -1 if this is no write of the
+	// status.
+	count int32
 	// scaled is set for answers with only the number of pods, bare for those without even that;
 	// whole for others.
 	scaled, bare, whole bool
@@ -57,9 +60,9 @@ func ownsPods(group, resource string) bool {
 	}
 }
 
-func readOwnerState(o object, resource string, at moment) ownerState {
+func readOwnerState(o object, resource, subresource string, at moment) ownerState {
 	s := ownerState{
-		moment: at, generation: o.Metadata.Generation, deleting: o.Metadata.DeletionTimestamp != "",
+		moment: at, count: -1, generation: o.Metadata.Generation, deleting: o.Metadata.DeletionTimestamp != "",
 		template: o.Metadata.Annotations[templateGenerationAnnotation],
 	}
 	var spec struct {
@@ -94,9 +97,13 @@ func readOwnerState(o object, resource string, at moment) ownerState {
 	var status struct {
 		Observed int64  `json:"observedGeneration"`
 		Revision string `json:"updateRevision"`
+		Replicas int32  `json:"replicas"`
 	}
 	decode(orEmpty(o.Status), &status)
 	s.observed, s.revision = status.Observed, status.Revision
+	if subresource == "status" {
+		s.count = status.Replicas
+	}
 	return s
 }
 
@@ -127,7 +134,7 @@ func (o *owner) sort() {
 		}
 		complete := before
 		complete.moment, complete.desired, complete.generation = s.moment, desired, generation
-		complete.deleting, complete.whole = before.deleting || s.deleting, false
+		complete.deleting, complete.whole, complete.count = before.deleting || s.deleting, false, -1
 		*s = complete
 	}
 	slices.SortStableFunc(o.creates, func(a, b moment) int { return cmp.Compare(a.version, b.version) })
@@ -156,6 +163,27 @@ func (o *owner) blurred(vague []vagueWrite, first int, m moment) bool {
 	return slices.ContainsFunc(vague, func(u vagueWrite) bool {
 		return u.maybeBefore(m) && !slices.ContainsFunc(o.states[:first+1], func(s ownerState) bool { return s.whole && u.settledBy(s.received) })
 	})
+}
+
+// counted returns the oldest time of the cache by which the controller last wrote, up to state i,
+// that it had no pods but those in the log; zero if it never did. All of them were its own for as
+// long as the cache may have been old, so none of them stands in for one that the log lacks.
+func (o *owner) counted(i int) time.Time {
+	for _, s := range slices.Backward(o.states[:i+1]) {
+		if s.count < 0 {
+			continue
+		}
+		from, known := s.received.Add(-lag), int32(0)
+		for _, p := range o.pods {
+			if len(p.owned) == 1 && p.shown.Before(from) && !endedMaybeBefore(p.ended, s.moment) {
+				known++
+			}
+		}
+		if s.count <= known {
+			return from
+		}
+	}
+	return time.Time{}
 }
 
 // acted returns the first state before i by which the controller may still have acted at state i:

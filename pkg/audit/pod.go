@@ -11,6 +11,8 @@ type pod struct {
 	*thing
 	owned []ownership
 	node  string // empty while it has none
+	// shown is when an answer first had it.
+	shown time.Time
 }
 
 // ownership is who controls a pod from a version on; nobody if the UID is empty.

@@ -159,7 +159,7 @@ func (w *world) write(e event, by *Identity, at place, o object) {
 		w.volumes[at.name] = append(w.volumes[at.name], readVolumeState(o, m))
 	case ownsPods(at.group, at.resource):
 		owner := w.owner(o.Metadata.UID, t)
-		owner.states = append(owner.states, readOwnerState(o, at.resource, m))
+		owner.states = append(owner.states, readOwnerState(o, at.resource, e.ObjectRef.Subresource, m))
 	}
 }
 
@@ -180,6 +180,9 @@ func (w *world) describe(t *thing, o object) {
 
 func (w *world) writePod(e event, by *Identity, t *thing, o object, m moment, isNew bool) {
 	p := w.pod(o.Metadata.UID, t)
+	if p.shown.IsZero() || m.answered.Before(p.shown) {
+		p.shown = m.answered
+	}
 	controller := w.intern(o.Metadata.controller())
 	if n := len(p.owned); n == 0 || p.owned[n-1].owner != controller || p.owned[n-1].version > m.version {
 		p.owned = append(p.owned, ownership{version: m.version, owner: controller})
