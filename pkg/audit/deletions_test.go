@@ -105,7 +105,7 @@ func TestDeletions(t *testing.T) {
 			},
 			judged: 1,
 		},
-		"perhaps one more of it, counted later":    {lines: []line{asked, counted(2, 106, 106), wanted}, judged: 1},
+		"perhaps one more of it, counted later": {lines: []line{asked, counted(2, 106, 106), wanted}, judged: 1},
 		"perhaps one more of it, and another's write has the old count": {
 			lines: []line{asked, does("patch", user, "apps", "replicasets", set.set("status", "replicas", 3), 100, 80), wanted}, judged: 1,
 		},

@@ -20,6 +20,11 @@ type Judged struct {
 	Skipped map[string]int `json:"skipped"`
 }
 
+// Total returns how many objects were judged.
+func (j Judged) Total() int {
+	return j.Creates + j.Deletes + j.Collected + j.ReplicaSets + j.Jobs + j.EndpointSlices
+}
+
 // bench judges the world.
 type bench struct {
 	*world

@@ -182,7 +182,7 @@ func (c *chaos) finish(ctx context.Context, loadEnded time.Time) error {
 	c.report(loadEnded)
 	errs := []error{c.rateError(loadEnded), c.handoffs(), c.settle(ctx), c.leaveAll(ctx)}
 	if c.opts.target == fleetTarget {
-		lines, err := judge(c.cp.AuditLog(), filepath.Join(c.dir, "audit-whole.log"), c.first, c.opts.leaderLock() != "", c.tamperings)
+		lines, err := judge(c.cp.AuditLog(), filepath.Join(c.dir, "audit-whole.log"), c.first, c.opts.leaderLock() != "", allClean(c.opts.faults), c.tamperings)
 		for _, line := range lines {
 			c.out.printf("audit: %s", line)
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/flotilla-kube/flotilla/test/harness"
@@ -56,17 +57,20 @@ type faultKind struct {
 	// orderly faults move shards only as planned and without other faults, so they show how long a
 	// handoff takes.
 	orderly bool
-	make    func(*environment) fault
+	// clean faults only start and end processes of the fleet: if there are no others, no write may
+	// be late, in flight or undecided.
+	clean bool
+	make  func(*environment) fault
 }
 
 // faultKinds returns the catalogue.
 func faultKinds() []faultKind {
 	return append([]faultKind{
-		{name: "kill", stock: true, cheap: true, make: func(env *environment) fault { return &killFault{env: env} }},
+		{name: "kill", stock: true, cheap: true, clean: true, make: func(env *environment) fault { return &killFault{env: env} }},
 		{name: "stop", stock: true, cheap: true, make: func(env *environment) fault { return &stopFault{env: env} }},
 		{name: "stop-in-burst", stock: true, make: func(env *environment) fault { return &stopFault{env: env, burst: true} }},
-		{name: "rolling", stock: true, cheap: true, orderly: true, make: func(env *environment) fault { return &rollingFault{env: env} }},
-		{name: "scale", cheap: true, orderly: true, make: func(env *environment) fault { return &scaleFault{env: env} }},
+		{name: "rolling", stock: true, cheap: true, orderly: true, clean: true, make: func(env *environment) fault { return &rollingFault{env: env} }},
+		{name: "scale", cheap: true, orderly: true, clean: true, make: func(env *environment) fault { return &scaleFault{env: env} }},
 		{name: "cut", cheap: true, make: func(env *environment) fault { return &networkFault{env: env, mode: harness.Cut} }},
 		{name: "cut-late", named: true, make: func(env *environment) fault { return &networkFault{env: env, mode: harness.Late} }},
 		{name: "cut-replies", make: func(env *environment) fault { return &networkFault{env: env, mode: harness.CutReplies} }},
@@ -105,6 +109,11 @@ func faultNames(which func(faultKind) bool) []string {
 		}
 	}
 	return names
+}
+
+// allClean reports whether all the faults with these names are clean.
+func allClean(names []string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return !faultByName(name).clean })
 }
 
 func faultByName(name string) faultKind {

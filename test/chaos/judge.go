@@ -40,9 +40,10 @@ func (t tampering) excuses(v audit.Violation) bool {
 }
 
 // judge compares the audit log with the Leases and returns its findings in words. It returns an
-// error if no tampering excuses a violation, or if the fleet should have a leader lock and some
-// writes could not be compared with it.
-func judge(log, copied string, plan shard.Plan, withLock bool, tamperings []tampering) ([]string, error) {
+// error if no tampering excuses a violation, if the fleet should have a leader lock and some writes
+// could not be compared with it, or if something is late, in flight or undecided although all
+// faults were clean.
+func judge(log, copied string, plan shard.Plan, withLock, clean bool, tamperings []tampering) ([]string, error) {
 	broken, err := copyWhole(log, copied)
 	if err != nil {
 		return nil, err
@@ -81,16 +82,22 @@ func judge(log, copied string, plan shard.Plan, withLock bool, tamperings []tamp
 	for _, doubt := range report.Undecided {
 		lines = append(lines, "undecided: "+doubt.String())
 	}
-	if err := report.Err(); err != nil {
-		return lines, err
+	return lines, verdict(report, withLock, clean)
+}
+
+// verdict returns nil if the report has what it should, see judge.
+func verdict(report audit.Report, withLock, clean bool) error {
+	errs := []error{report.Err()}
+	if clean {
+		errs = append(errs, report.Undisturbed())
 	}
 	if report.Objects.Creates == 0 {
-		return lines, errors.New("no pod that the fleet created was judged")
+		errs = append(errs, errors.New("no pod that the fleet created was judged"))
 	}
 	if writes := report.ByVersion + report.ByTime; withLock && report.AgainstLeaderLock < writes {
-		return lines, fmt.Errorf("only %d of %d writes could be compared with the leader lock: do all members say that they wait for it?", report.AgainstLeaderLock, writes)
+		errs = append(errs, fmt.Errorf("only %d of %d writes could be compared with the leader lock: do all members say that they wait for it?", report.AgainstLeaderLock, writes))
 	}
-	return lines, nil
+	return errors.Join(errs...)
 }
 
 // deniedLate counts the requests that were refused because they came after their term.

@@ -14,7 +14,8 @@
 // and after it, each expectation has a time limit: others take over within the lease duration and a
 // margin, nobody else loses a claim or ends, the fleet holds its leader lock in one term, and the
 // fleet is whole again. At the end the load stops, everything settles, the replicas leave, and
-// package audit judges the API server's audit log.
+// package audit judges the API server's audit log. If all faults only start and end processes of the
+// fleet, no write may be late, in flight or undecided.
 //
 // In some rounds an operator runs the flotilla command (splits a shard, moves controllers to a ring
 // of their own, drains a member), and a failure begins as soon as the fleet acts on it: the API

@@ -20,7 +20,7 @@ var (
 func goodReport(t *testing.T) audit.Report {
 	t.Helper()
 	_, plan, _ := defaults(t)
-	report := audit.Report{Namespaces: map[string][]audit.TermWrites{}}
+	report := audit.Report{Namespaces: map[string][]audit.TermWrites{}, Objects: audit.Judged{Creates: 1}}
 	for _, namespace := range namespaces {
 		id, _ := shardOf(plan, namespace)
 		for i, member := range []string{dead.incarnation, "flotilla-0_x", "flotilla-1_new"} {
@@ -46,6 +46,7 @@ func TestFaults(t *testing.T) {
 	}{
 		"violation":     {func(r *audit.Report) { r.Violations = []audit.Violation{{Kind: audit.NotHolder}} }, "not the holder"},
 		"late":          {func(r *audit.Report) { r.Late = 1 }, "1 writes came after their Lease had run out"},
+		"nothing made":  {func(r *audit.Report) { r.Objects.Creates = 0 }, "no pod that the fleet created was judged"},
 		"silence":       {func(r *audit.Report) { delete(r.Namespaces, namespaces[9]) }, "nobody wrote in " + namespaces[9]},
 		"another shard": {func(r *audit.Report) { r.Namespaces[first][0].Shard.Name = "99" }, "but was written by"},
 		"no successor":  {func(r *audit.Report) { r.Namespaces[first] = r.Namespaces[first][:1] }, "was not served by"},

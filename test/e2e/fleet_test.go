@@ -455,6 +455,25 @@ func (f *fleetRun) judgeAlone(t *testing.T) audit.Report {
 	if err := report.Undisturbed(); err != nil && !f.disturbed {
 		t.Error(err)
 	}
+	if report.ByVersion == 0 {
+		t.Error("no write was compared with its Lease by the version of its object")
+	}
+	return report
+}
+
+// judgeUndisturbed judges the audit log of a control plane without faults of servers, networks or
+// clocks, and without suspended members: nothing may be late, in flight or undecided. The fleet
+// must have worked on objects that the judge has rules about.
+func judgeUndisturbed(t *testing.T, plane *controlplane.ControlPlane) audit.Report {
+	t.Helper()
+	report := judgeLog(t, plane, nil)
+	if err := errors.Join(report.Err(), report.Undisturbed()); err != nil {
+		t.Error(err)
+	}
+	if report.ByVersion == 0 || report.Objects.Total() == 0 {
+		t.Errorf("%d writes were compared with their Lease by version; objects judged: %+v; want some of both", report.ByVersion, report.Objects)
+	}
+	t.Logf("%d writes, each by the holder of its shard; objects judged: %+v", report.ByVersion+report.ByTime, report.Objects)
 	return report
 }
 

@@ -34,7 +34,7 @@ import (
 // refused.
 func TestTokenFileRotates(t *testing.T) {
 	t.Parallel()
-	plane := harness.StartPlane(t, controlplane.Options{})
+	plane := harness.StartPlane(t, controlplane.Options{AuditObjects: true})
 	file := filepath.Join(t.TempDir(), "token")
 	r := &rotation{plane: plane, client: harness.Client(t, plane), file: file}
 	first, second := r.account(t), r.mint(t, "second")
@@ -87,6 +87,7 @@ func TestTokenFileRotates(t *testing.T) {
 		t.Error(err)
 	}
 	member.MustStop(t)
+	judgeUndisturbed(t, plane)
 }
 
 // rotation is a member whose token changes.

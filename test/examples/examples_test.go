@@ -347,6 +347,9 @@ func (e example) judge(t *testing.T, plane *controlplane.ControlPlane) {
 		t.Errorf("no member wrote in %v", none)
 	}
 	_, expired := report.Gaps()
+	if report.ByVersion == 0 {
+		t.Error("no write was compared with its Lease by the version of its object")
+	}
 	if writes := report.ByVersion + report.ByTime; writes < 2*namespaces || len(expired) == 0 {
 		t.Errorf("judged %d writes and %d takeovers, want %d or more, and the killed member's", writes, len(expired), 2*namespaces)
 	}
