@@ -32,9 +32,9 @@ func prove(log string, plan shard.Plan, moved []string, killed loss) ([]string, 
 }
 
 // faults returns nil if the report proves the demo's claims. The holder of its shard made every
-// write, none late or in flight, and the judge saw it create pods. The fleet wrote in every tenant's namespace. The killed
-// incarnation, another member, and the killed member's next incarnation served the moved
-// namespaces.
+// write, none late or in flight, and the judge saw it create pods. The fleet wrote in every tenant's
+// namespace. The killed incarnation, another member, and the killed member's next incarnation served
+// the moved namespaces.
 func faults(report audit.Report, plan shard.Plan, moved []string, killed loss) error {
 	errs := []error{report.Err(), report.Undisturbed()}
 	if none := report.Unwritten(namespaces); len(none) > 0 {
