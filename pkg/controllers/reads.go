@@ -49,7 +49,10 @@ const managedFields protowire.Number = 17
 
 var identifying = []protowire.Number{1, 3, 5, 6, 9, 13, 14}
 
-// trimmedOnTheWire drops from watches what trim would drop, before it is decoded.
+// trimmedOnTheWire drops from watches what trim would drop, before it is decoded. It is in the way
+// of every request that fills a cache of whole objects, and identifiedOnTheWire of those for
+// metadata. So where an API server leaves managed fields out on request (KEP-5958: a parameter of
+// the Accept header, which Kubernetes 1.37 does not know), these two are the place to ask for that.
 func trimmedOnTheWire(next http.RoundTripper) http.RoundTripper {
 	return wire.Drop(next, func(field protowire.Number) bool { return field == managedFields })
 }
