@@ -31,6 +31,7 @@
 //   - Later events have no order between kinds.
 //   - Who owns whom is read from the caches once, before the first handler receives anything. Where
 //     kinds own each other in a circle, one of them comes first anyway.
-//   - The collector still asks for owners of a kind that takes longer than 10 s.
+//   - The collector still asks for owners of a kind that takes longer than 10 s, and for an owner
+//     that comes after a dependent of its own kind: objects of one kind have no order.
 //   - A handler that waits for its turn cannot be removed. It goes with the informers.
 package owners

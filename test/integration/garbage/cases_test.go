@@ -304,6 +304,62 @@ func TestOwnersElsewhere(t *testing.T) {
 	s.become(n)
 }
 
+// TestOwnersElsewhereAreReported checks for which dependents of an owner in another namespace there
+// is upstream's event: for all with stock, and here for those in the owner's range.
+func TestOwnersElsewhereAreReported(t *testing.T) {
+	elsewhere := map[id][]edge{n: nil}
+	for space := 1; space < 4; space++ {
+		elsewhere[id{configMap.name, space, "x"}] = blocking(n)
+	}
+	for ranges, name := range []string{"stock", "1 range", "2 ranges"} {
+		t.Run(name, func(t *testing.T) {
+			s := newFixture(t, elsewhere)
+			reported := func(int) bool { return true }
+			if ranges == 0 {
+				defer startStock(t, s.sandbox).stop()
+			} else {
+				cut, err := shard.EqualRanges(ranges)
+				if err != nil {
+					t.Fatal(err)
+				}
+				of := func(space int) int {
+					return slices.IndexFunc(cut, func(r shard.Range) bool { return r.ContainsNamespace(s.spaces[space]) })
+				}
+				reported = func(space int) bool { return of(space) == of(0) }
+				defer s.inParts(ranges).stop()
+			}
+			s.become(n)
+			s.busy()
+			harness.Eventually(t, *patience, "events are written", func(ctx context.Context) error {
+				for space := 1; space < 4; space++ {
+					if events := s.invalid(ctx, space); len(events) == 0 && reported(space) {
+						return fmt.Errorf("in %s there is none", s.spaces[space])
+					}
+				}
+				return nil
+			})
+			for space := 1; space < 4; space++ {
+				if events := s.invalid(t.Context(), space); len(events) > 0 && !reported(space) {
+					t.Errorf("events in %s, whose range does not contain the owner: %q", s.spaces[space], events)
+				}
+			}
+		})
+	}
+}
+
+// invalid returns the messages of upstream's events about owners in other namespaces.
+func (s *fixture) invalid(ctx context.Context, space int) (messages []string) {
+	s.T.Helper()
+	events, err := s.client.CoreV1().Events(s.spaces[space]).List(ctx, metav1.ListOptions{FieldSelector: "reason=OwnerRefInvalidNamespace"})
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	for i := range events.Items {
+		messages = append(messages, events.Items[i].Message)
+	}
+	return messages
+}
+
 // TestKindsThatGo checks that objects of a removed kind count as absent for their dependents.
 func TestKindsThatGo(t *testing.T) {
 	g := id{lateGlobe.name, -1, "g"}

@@ -411,6 +411,62 @@ func TestOwnersThatAreSeenLate(t *testing.T) {
 	})
 }
 
+// TestAbsentOwnersComeBack: a collector remembers which owners are absent (absentOwnerCache). An
+// owner of a remembered name but with another UID exists: its dependents stay. References to the
+// remembered UID stay dangling: an object that has only such is deleted, and the others lose them.
+func TestAbsentOwnersComeBack(t *testing.T) {
+	objects := map[id][]edge{}
+	owners := []id{n, named(thing, 0, "n2"), k, named(globe, 0, "k2")}
+	for _, o := range owners {
+		objects[o] = nil
+		objects[named(configMap, 0, o.name+"-first")] = blocking(o)
+		objects[named(thing, 0, o.name+"-wrong")] = []edge{{owner: o, fault: wrongUID}}
+	}
+	each(t, objects, func(s *fixture, start func() *collectors) {
+		start()
+		s.busy()
+		gone := map[id]types.UID{}
+		for _, o := range owners {
+			gone[o] = s.uids[o]
+			s.drop(o, background)
+		}
+		s.become()
+		want := state{}
+		for _, o := range owners {
+			if _, err := s.create(s.T.Context(), o, nil); err != nil {
+				s.T.Fatal(err)
+			}
+			want[o] = object{}
+		}
+		for _, o := range owners {
+			lives := named(thing, 0, o.name+"-lives")
+			if _, err := s.create(s.T.Context(), lives, blocking(o)); err != nil {
+				s.T.Fatal(err)
+			}
+			want[lives] = object{owners: o.kind + "/" + o.name}
+			s.dependsOn(o, gone[o], "stale")
+			both := s.dependsOn(o, gone[o], "both", s.uids[o])
+			want[both] = want[lives]
+		}
+		s.are(want)
+	})
+}
+
+// dependsOn creates an object with references to an owner of these UIDs.
+func (s *fixture) dependsOn(owner id, uid types.UID, name string, more ...types.UID) id {
+	s.T.Helper()
+	dependent := named(configMap, 0, owner.name+"-"+name)
+	ref, _ := s.reference(edge{owner: owner})
+	cm := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: dependent.name, Labels: map[string]string{label: s.name}}}
+	for _, ref.UID = range append([]types.UID{uid}, more...) {
+		cm.OwnerReferences = append(cm.OwnerReferences, ref)
+	}
+	if _, err := s.client.CoreV1().ConfigMaps(s.spaces[0]).Create(s.T.Context(), cm, metav1.CreateOptions{}); err != nil {
+		s.T.Fatal(err)
+	}
+	return dependent
+}
+
 // withhold blocks watches of a resource, for collectors that start after it, until release is
 // called.
 func (s *fixture) withhold(gvr schema.GroupVersionResource) (release func()) {
