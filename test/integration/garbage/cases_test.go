@@ -294,14 +294,22 @@ func TestOwnersElsewhere(t *testing.T) {
 		elsewhere[id{configMap.name, space, "x"}] = blocking(n)
 	}
 	s := newFixture(t, elsewhere)
-	ranges, err := shard.EqualRanges(4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range ranges {
+	for _, r := range s.halves() {
 		defer s.ofRange(r).stop()
 	}
 	s.become(n)
+}
+
+// halves returns two ranges with two of the fixture's four namespaces each. Equal ranges would not
+// do: names that differ in their last character lie close together.
+func (s *fixture) halves() []shard.Range {
+	s.T.Helper()
+	var keys []uint64
+	for _, space := range s.spaces {
+		keys = append(keys, shard.Hash(space))
+	}
+	slices.Sort(keys)
+	return []shard.Range{{Start: 0, End: keys[2]}, {Start: keys[2], End: 0}}
 }
 
 // TestOwnersElsewhereAreReported checks for which dependents of an owner in another namespace there
@@ -311,22 +319,26 @@ func TestOwnersElsewhereAreReported(t *testing.T) {
 	for space := 1; space < 4; space++ {
 		elsewhere[id{configMap.name, space, "x"}] = blocking(n)
 	}
-	for ranges, name := range []string{"stock", "1 range", "2 ranges"} {
+	for name, cut := range map[string]func(*fixture) []shard.Range{
+		"stock":      nil,
+		"one range":  func(*fixture) []shard.Range { return []shard.Range{everything()} },
+		"two ranges": (*fixture).halves,
+	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFixture(t, elsewhere)
 			reported := func(int) bool { return true }
-			if ranges == 0 {
+			if cut == nil {
 				defer startStock(t, s.sandbox).stop()
 			} else {
-				cut, err := shard.EqualRanges(ranges)
-				if err != nil {
-					t.Fatal(err)
-				}
+				ranges := cut(s)
 				of := func(space int) int {
-					return slices.IndexFunc(cut, func(r shard.Range) bool { return r.ContainsNamespace(s.spaces[space]) })
+					return slices.IndexFunc(ranges, func(r shard.Range) bool { return r.ContainsNamespace(s.spaces[space]) })
 				}
 				reported = func(space int) bool { return of(space) == of(0) }
-				defer s.inParts(ranges).stop()
+				defer s.ofCluster().stop()
+				for _, r := range ranges {
+					defer s.ofRange(r).stop()
+				}
 			}
 			s.become(n)
 			s.busy()

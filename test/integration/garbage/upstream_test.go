@@ -431,6 +431,10 @@ func TestAbsentOwnersComeBack(t *testing.T) {
 			s.drop(o, background)
 		}
 		s.become()
+		for _, o := range owners {
+			s.dependsOn(o, gone[o], "asked") // Collectors ask the API server for the owner, by its name.
+		}
+		s.become()
 		want := state{}
 		for _, o := range owners {
 			if _, err := s.create(s.T.Context(), o, nil); err != nil {
