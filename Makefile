@@ -37,11 +37,12 @@ steps := @go run $(GOBUILD) ./hack/steps
 help: ## Show this list.
 	@awk 'BEGIN { FS = ":.*## "; print "Usage: make <target>" } \
 		/^##@ / { group = substr($$0, 5); if (!(group in lines)) order[++n] = group } \
-		/^[a-z][a-z0-9-]*:.*## / { lines[group] = lines[group] sprintf("  %-17s %s\n", $$1, $$2) } \
-		END { for (i = 1; i <= n; i++) printf "\n%s\n%s", order[i], lines[order[i]] }' $(MAKEFILE_LIST)
+		/^[a-z][a-z0-9-]*:.*## / { lines[group] = lines[group] sprintf("  %-12s %s\n", $$1, $$2) } \
+		END { for (i = 1; i <= n; i++) printf "%s\n%s", order[i], lines[order[i]] }' $(MAKEFILE_LIST)
 
+# ARGS="-once" goes once through and out.
 .PHONY: demo
-demo: tools build ## Run a fleet on a real control plane on this machine (ARGS="-once" goes once through and out).
+demo: tools build ## Run a fleet on a real control plane on this machine.
 	go run $(GOBUILD) ./test/demo $(ARGS)
 
 .PHONY: demo-once
@@ -51,7 +52,7 @@ demo-once: demo ## The same, once through and out, without waiting for keys.
 ##@ Build
 
 .PHONY: build
-build: ## Build bin/flotilla (about 3 minutes the first time, seconds after a change).
+build: ## Build bin/flotilla (3 minutes at first, seconds after a change).
 	$(gobuild) -o bin/flotilla ./cmd/flotilla
 
 # Without metrics, events, journal and status page, for the step "overhead".
@@ -72,49 +73,52 @@ bin/planted/flotilla:
 	$(gobuild) -tags planted -o $@ ./cmd/flotilla
 
 .PHONY: tools
-tools: ## Build etcd, the stock Kubernetes components and kwok into bin/ (about 7 minutes the first time).
+tools: ## Build etcd, stock Kubernetes and kwok (7 minutes at first).
 	@hack/build-tools.sh
 
+# N=1 for v1.37.1-flotilla.1; PLATFORMS="linux/amd64" for one platform.
 # The Go release of go.mod's minor version that is installed decides the bytes, too.
 PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 .PHONY: release
-release: ## Write a release to _output/release (N=1 for v1.37.1-flotilla.1; PLATFORMS="linux/amd64").
+release: ## Write a release to _output/release (N=1 for the first one).
 	go run $(GOBUILD) ./hack/release -version '$(VERSION)' -kubernetes '$(KUBERNETES)' -platforms '$(PLATFORMS)' -ldflags '$(strip $(LDFLAGS))' $(ARGS)
 
 ##@ Test
 
 .PHONY: check
-check: ## Before each commit: format, vet, lint of what changed, short unit tests (a minute when compiled).
+check: ## Before a commit: format, vet, lint, short unit tests (a minute).
 	$(steps) check
 
 .PHONY: test
-test: ## What a release must not break (11 minutes, the first time half an hour).
+test: ## What a release must not break (11 minutes; 30 at first).
 	$(steps) test
 
 .PHONY: test-all
 test-all: ## Everything there is (an hour and a quarter).
 	$(steps) test-all
 
+# ARGS="-stages static -stay" runs one stage and keeps its cluster.
 .PHONY: kubeadm
-kubeadm: ## A fleet in real kubeadm clusters on this machine, which takes root (ARGS="-stages static -stay").
+kubeadm: ## A fleet in real kubeadm clusters on this machine; takes root.
 	$(steps) kubeadm $(if $(ARGS),-- $(ARGS))
 
 # ARGS go to the step's last command.
 .PHONY: long
-long: ## One step alone: RUN=handoffs, for example, or several; without RUN, the list of them (ARGS="..." for its flags).
+long: ## Some steps alone, such as RUN=handoffs; without RUN, their list.
 	$(steps) $(or $(RUN),help) $(if $(ARGS),-- $(ARGS))
 
 ##@ Measure
 
 # What to measure, in which sizes and how often is for flags. Wants an idle machine.
+# ARGS="-scenarios basic -rates default,high -out FILE.json"
 .PHONY: bench
-bench: tools build ## Stock and fleets of 1, 2 and 4 at the same work, in turn (ARGS="-scenarios basic -rates default,high -out FILE.json").
+bench: tools build ## Stock and fleets of 1, 2 and 4 at the same work, in turn.
 	go run $(GOBUILD) ./test/bench $(ARGS)
 
-# Pictures of results that are gone must go too.
+# RESULTS="file..." for other results. Pictures of results that are gone must go too.
 RESULTS ?= $(wildcard docs/benchmarks/results/*.json)
 .PHONY: bench-report
-bench-report: ## Write the tables and pictures of docs/benchmarks from its results (RESULTS="file..." for others).
+bench-report: ## Write the tables and pictures of docs/benchmarks from results.
 	@hack/build-tools.sh plot
 	@mkdir -p _output
 	go run $(GOBUILD) ./test/bench/report/page -plots _output/plots.json $(RESULTS)
@@ -124,7 +128,7 @@ bench-report: ## Write the tables and pictures of docs/benchmarks from its resul
 ##@ Keep tidy
 
 .PHONY: verify
-verify: ## Check that k8s.io modules are aligned, go.mod files tidy, and generated files what their generators write.
+verify: ## Check modules, go.mod files and generated files.
 	@hack/verify-modules.sh
 	@hack/verify-generated.sh
 
@@ -133,7 +137,7 @@ fmt: ## Format every Go file.
 	@hack/format.sh -w
 
 .PHONY: clean
-clean: ## Remove bin/flotilla and what tests and demo left; keep the tools.
+clean: ## Remove bin/flotilla and what tests and demo left, not the tools.
 	rm -rf bin/flotilla bin/flotilla-bare _output
 
 .PHONY: distclean

@@ -114,15 +114,62 @@ func TestMentionsComplain(t *testing.T) {
 	}
 }
 
-// TestHelpFitsAScreen counts the lines of `make help`: targets, and groups with a blank line above
-// each.
+// TestHelpFitsAScreen lays out `make help` as the Makefile does, and judges the page.
 func TestHelpFitsAScreen(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := 1 + 2*strings.Count(string(text), "\n##@ ") + len(regexp.MustCompile(`(?m)^[a-z][a-z-]*:.*## `).FindAll(text, -1))
-	if lines > 40 || lines < 10 {
-		t.Errorf("make help prints %d lines, want at most 40", lines)
+	for _, complaint := range helpComplaints(string(text)) {
+		t.Error(complaint)
+	}
+}
+
+// A screen also shows the prompt.
+const screenLines, screenColumns = 25 - 1, 80
+
+var (
+	helpGroup  = regexp.MustCompile(`(?m)^##@ .*`)
+	helpTarget = regexp.MustCompile(`(?m)^([a-z][a-z0-9-]*):.*## (.*)`)
+	helpLine   = regexp.MustCompile(`sprintf\("( *%-[0-9]+s %s)\\n"`)
+	helpGap    = regexp.MustCompile(`printf "((?:\\n)*)%s\\n%s", order`)
+)
+
+// helpComplaints says what of the list of targets is beyond a screen. The list has a line for the
+// usage, one for each group and one for each target.
+func helpComplaints(makefile string) []string {
+	line, gap := helpLine.FindStringSubmatch(makefile), helpGap.FindStringSubmatch(makefile)
+	targets := helpTarget.FindAllStringSubmatch(makefile, -1)
+	if line == nil || gap == nil || len(targets) == 0 {
+		return []string{"the targets, or the formats by which make help lists them, are not found"}
+	}
+	var complaints []string
+	groups := len(helpGroup.FindAllString(makefile, -1))
+	if lines := 1 + groups*(1+len(gap[1])/len(`\n`)) + len(targets); lines > screenLines {
+		complaints = append(complaints, fmt.Sprintf("make help prints %d lines, want at most %d", lines, screenLines))
+	}
+	for _, target := range targets {
+		if columns := len([]rune(fmt.Sprintf(line[1], target[1], target[2]))); columns > screenColumns {
+			complaints = append(complaints, fmt.Sprintf("make help prints %d columns for %s, want at most %d", columns, target[1], screenColumns))
+		}
+	}
+	return complaints
+}
+
+func TestHelpComplains(t *testing.T) {
+	const format = `sprintf("  %-4s %s\n", x) printf "\n%s\n%s", order[i]` + "\n"
+	target := "run: build ## " + strings.Repeat("x", 80-7) + "\n"
+	for text, want := range map[string]string{
+		format + "##@ One\n" + target:                                "",
+		format + "##@ One\n" + strings.Replace(target, "x", "xx", 1): "81 columns for run",
+		format + strings.Repeat("##@ One\n", 11) + target:            "",
+		format + strings.Repeat("##@ One\n", 11) + target + target:   "prints 25 lines",
+		format: "are not found",
+		target: "are not found",
+	} {
+		complaints := helpComplaints(text)
+		if (want == "") != (len(complaints) == 0) || want != "" && !strings.Contains(complaints[0], want) {
+			t.Errorf("%q: %q, want %q", text, complaints, want)
+		}
 	}
 }
