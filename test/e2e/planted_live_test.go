@@ -19,8 +19,8 @@ import (
 var plantedLive = flag.Bool("planted", false, "build a binary with the planted bugs and require that the judge finds three of them, which takes minutes")
 
 // TestPlantedBugsAreConvicted runs fleets of a binary with planted bugs on a control plane, one bug
-// at a time. The judge of the audit log must find what each bug does, and nothing else:
-// docs/design/planted.md.
+// at a time. The judge of the audit log must find what each bug does, perhaps with what follows from
+// it, and nothing else: docs/design/planted.md.
 func TestPlantedBugsAreConvicted(t *testing.T) {
 	if !*plantedLive {
 		t.Skip("left out: takes minutes, make long RUN=planted-live")
