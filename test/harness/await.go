@@ -27,8 +27,14 @@ type Condition = func(context.Context) error
 // Await polls the condition every 100 ms until it returns nil, and returns how long that took. Each
 // call gets 20 s of its own, so the error describes the condition and not the expired wait.
 func Await(ctx context.Context, within time.Duration, what string, condition Condition) (time.Duration, error) {
+	return AwaitEvery(ctx, interval, within, what, condition)
+}
+
+// AwaitEvery is Await with another interval: a shorter one for conditions that cost nothing to ask,
+// or that must hold several times in a row.
+func AwaitEvery(ctx context.Context, every, within time.Duration, what string, condition Condition) (time.Duration, error) {
 	began, last := time.Now(), errors.New("not asked")
-	err := wait.PollUntilContextTimeout(ctx, interval, within, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, every, within, true, func(context.Context) (bool, error) {
 		asking, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
 		seen := condition(asking)

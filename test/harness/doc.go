@@ -4,7 +4,8 @@
 //
 //   - [Start] starts a [Manager]: a member of a fleet, or the stock controller manager. [Run] does
 //     so for a test.
-//   - [Await] waits for a condition and reports its last error. [Eventually] does so for a test.
+//   - [Await] waits for a condition and reports its last error, [AwaitEvery] with an interval of the
+//     caller's. [Eventually] does so for a test.
 //   - [Events] reads an audit log, [Follow] reads one that grows.
 //   - [Proxy] sits between one manager and the API server, and can cut, delay or change the
 //     traffic.

@@ -57,6 +57,21 @@ func TestAwait(t *testing.T) {
 	}
 }
 
+func TestAwaitEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		took, err := AwaitEvery(t.Context(), 20*time.Millisecond, time.Minute, "it", func(context.Context) error {
+			if asked++; asked < 4 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		if err != nil || took != 60*time.Millisecond {
+			t.Errorf("%v after %v, want 60ms", err, took)
+		}
+	})
+}
+
 // TestAwaitGivesEachLookItsOwnTime has a condition that blocks. Its context must end, and Await
 // must return the condition's own error.
 func TestAwaitGivesEachLookItsOwnTime(t *testing.T) {

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -10,30 +9,35 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // patience limits steps that take seconds on an idle machine. After faults, informers back off for
 // up to a minute.
 const patience = 3 * time.Minute
 
-// eventually waits until check returns nil, and otherwise fails with its last error.
+// often is how often these tests ask: most of their conditions are about caches in the test's own
+// process, and some must hold several times in a row.
+const often = 20 * time.Millisecond
+
+// eventually fails the test with the last error of check unless that returns nil in time. It can
+// also wait in a Cleanup.
 func eventually(t testing.TB, check func() error) {
 	t.Helper()
-	last := errors.New("not checked")
-	ctx := context.WithoutCancel(t.Context())
-	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-		last = check()
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("%v: %v", err, last)
+	awaitOften(context.WithoutCancel(t.Context()), t, t.Name(), check)
+}
+
+func awaitOften(ctx context.Context, t testing.TB, what string, check func() error) {
+	t.Helper()
+	if _, err := harness.AwaitEvery(ctx, often, patience, what, func(context.Context) error { return check() }); err != nil {
+		t.Fatal(err)
 	}
 }
 

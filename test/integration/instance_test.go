@@ -3,14 +3,13 @@ package integration
 import (
 	"bytes"
 	"context"
+	"errors"
 	"runtime"
 	"runtime/pprof"
 	"slices"
 	"sync"
 	"testing"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 
@@ -57,14 +56,15 @@ func startAs(t testing.TB, p *controllers.Process, spec controllers.Spec, warm b
 	return r
 }
 
+// waitFor is eventually for a condition that has nothing to say.
 func waitFor(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-		return condition(), nil
+	awaitOften(t.Context(), t, "waiting for "+what, func() error {
+		if !condition() {
+			return errors.New("not yet")
+		}
+		return nil
 	})
-	if err != nil {
-		t.Fatalf("waiting for %s: %v", what, err)
-	}
 }
 
 // specs returns the shards of the default plan with this many ranges.

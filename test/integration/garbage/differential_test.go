@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
@@ -383,20 +382,21 @@ func (b *pair) settle(when string, ops []op) state {
 	var last [2]state
 	restarted := false
 	since := time.Now()
-	settled := wait.PollUntilContextTimeout(b.Context(), 100*time.Millisecond, *patience, true, func(ctx context.Context) (bool, error) {
-		want, err := b.stock.state(ctx, b.kinds())
-		if err != nil {
-			return false, err
-		}
-		got, err := b.fleet.state(ctx, b.kinds())
-		if err != nil {
-			return false, err
+	what := when + " the sandboxes become and stay the same"
+	_, err := harness.Await(b.Context(), *patience, what, func(ctx context.Context) error {
+		want, stockErr := b.stock.state(ctx, b.kinds())
+		got, fleetErr := b.fleet.state(ctx, b.kinds())
+		if err := errors.Join(stockErr, fleetErr); err != nil {
+			return fmt.Errorf("%w: %w", harness.ErrGiveUp, err)
 		}
 		if !maps.Equal(want, last[0]) || !maps.Equal(got, last[1]) {
 			last, since = [2]state{want, got}, time.Now()
 		}
 		if diff = differences(want, got); len(diff) == 0 {
-			return time.Since(since) > quiet, nil
+			if same := time.Since(since); same <= quiet {
+				return fmt.Errorf("they have been the same for %v", same)
+			}
+			return nil
 		}
 		if !restarted && time.Since(since) > standstill && b.byChance(want, got) {
 			b.Logf("%s %d objects differ by chance, so all collectors restart: %v", when, len(diff), diff)
@@ -407,15 +407,15 @@ func (b *pair) settle(when string, ops []op) state {
 			b.members.begin()
 			restarted, since = true, time.Now()
 		}
-		return false, nil
+		return fmt.Errorf("they differ in %d objects", len(diff))
 	})
-	if settled == nil {
+	if err == nil {
 		return last[0]
 	}
 	for _, d := range diff {
 		b.Errorf("%s: %s\n%s", when, d, b.story(d, ops))
 	}
-	b.Fatalf("%s the sandboxes have not become and stayed the same: %v", when, settled)
+	b.Fatal(err)
 	return nil
 }
 
