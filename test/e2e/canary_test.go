@@ -1,12 +1,12 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -206,10 +206,11 @@ type window struct {
 // and nowhere else, apart from Leases and its controllers' tokens.
 func (r *canaryRun) requireOutsideUntouched(t *testing.T, w window) {
 	t.Helper()
-	log, err := os.ReadFile(r.plane.AuditLog())
+	log, err := os.Open(r.plane.AuditLog())
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer log.Close()
 	wrote, err := w.writes(log)
 	if err != nil {
 		t.Fatal(err)
@@ -231,18 +232,12 @@ type writesByPlace struct {
 }
 
 // writes counts the writes in an audit log.
-func (w window) writes(log []byte) (writesByPlace, error) {
+func (w window) writes(log io.Reader) (writesByPlace, error) {
 	wrote := writesByPlace{outside: map[string]int{}}
-	lines := bufio.NewScanner(bytes.NewReader(log))
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		var e auditv1.Event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return wrote, err
-		}
+	err := harness.Events(log, func(e *harness.Event) error {
 		by, known, _ := audit.ParseAgent(e.UserAgent)
 		if !known || by.Member != w.member || e.RequestReceivedTimestamp.After(w.ended) || e.Verb == "get" || e.Verb == "list" || e.ObjectRef == nil {
-			continue
+			return nil
 		}
 		namespace := e.ObjectRef.Namespace
 		switch {
@@ -253,8 +248,9 @@ func (w window) writes(log []byte) (writesByPlace, error) {
 		default:
 			wrote.outside[fmt.Sprintf("%s %s %s/%s", e.Verb, e.ObjectRef.Resource, namespace, e.ObjectRef.Name)]++
 		}
-	}
-	return wrote, lines.Err()
+		return nil
+	})
+	return wrote, err
 }
 
 // TestWritesOutsideACanary checks that writes gives exactly what the member wrote elsewhere before
@@ -280,7 +276,7 @@ func TestWritesOutsideACanary(t *testing.T) {
 	line("canary-2_1", "update", "deployments", "web", time.Second)
 	line("canary-2_2", "update", "deployments", "web", -time.Second)
 	line("canary-1_1", "update", "deployments", "web", -time.Second)
-	wrote, err := window{member: "canary-2_1", ended: ended}.writes(log.Bytes())
+	wrote, err := window{member: "canary-2_1", ended: ended}.writes(&log)
 	want := map[string]int{"patch pods web/work": 1, "delete nodes /work": 1}
 	if err != nil || wrote.inside != 1 || wrote.tokens != 1 || !maps.Equal(wrote.outside, want) {
 		t.Errorf("%v: %+v, want 1 inside, 1 for tokens, and outside %v", err, wrote, want)

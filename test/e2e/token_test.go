@@ -1,15 +1,12 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -210,36 +207,26 @@ const quietFor = 10 * time.Second
 // asksOnlyWith returns an error unless requests came with the one token, and none with the other
 // for a while. A watch is logged when it ends, with the token that it began with.
 func (r *rotation) asksOnlyWith(with, without string) error {
-	log, err := os.Open(r.plane.AuditLog())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = log.Close() }()
 	last := map[string]time.Time{}
-	lines := bufio.NewScanner(log)
-	lines.Buffer(nil, 1<<24)
-	for lines.Scan() {
-		var event struct {
-			Verb, UserAgent          string
-			RequestReceivedTimestamp metav1.MicroTime
-			ResponseStatus           struct{ Code int }
-			User                     struct{ Extra map[string][]string }
+	err := harness.EventsOf(r.plane.AuditLog(), func(e *harness.Event) error {
+		if e.Process() != harness.Fleet {
+			return nil
 		}
-		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
-			continue // the line is being written
-		}
-		ours := strings.HasPrefix(event.UserAgent, harness.Fleet+"/")
-		if ours && event.ResponseStatus.Code == http.StatusUnauthorized {
+		if e.ResponseStatus != nil && e.ResponseStatus.Code == http.StatusUnauthorized {
 			return errors.New("a request of the member was refused as unauthenticated")
 		}
-		for _, id := range event.User.Extra[credentialID] {
-			if ours && event.Verb != "watch" {
-				last[id] = event.RequestReceivedTimestamp.Time
+		for _, id := range e.User.Extra[credentialID] {
+			if e.Verb != "watch" {
+				last[id] = e.RequestReceivedTimestamp.Time
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	if gap := last[with].Sub(last[without]); last[with].IsZero() || gap < quietFor {
 		return fmt.Errorf("the new token was last used at %v, the old one at %v", last[with], last[without])
 	}
-	return lines.Err()
+	return nil
 }
