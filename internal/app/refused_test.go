@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/keyutil"
+	kcm "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 )
@@ -132,7 +134,7 @@ func TestBadInputIsRefused(t *testing.T) {
 		{"rebalance delay", []string{"--rebalance-delay=-1s"}, []string{"--rebalance-delay -1s: must be from 0s to"}},
 		{"lease timings", []string{"--leader-elect-lease-duration=5s", "--leader-elect-renew-deadline=10s"}, []string{"--leader-elect-renew-deadline 10s", "5s"}},
 		{"resource namespace", []string{"--leader-elect-resource-namespace=Kube/System"}, []string{"--leader-elect-resource-namespace", "Kube/System", "name of a namespace"}},
-		{"resource lock", []string{"--leader-elect-resource-lock=endpoints"}, []string{"--leader-elect-resource-lock", "endpoints", "leases"}},
+		{"resource lock", []string{"--leader-elect-resource-lock=endpoints"}, []string{`--leader-elect-resource-lock "endpoints": must be "leases"`}},
 		{"leader migration", []string{"--enable-leader-migration", "--leader-migration-config=" + garbage}, []string{"couldn't get version/kind"}},
 		{"missing key", []string{"--service-account-private-key-file=/nowhere/sa.key"}, []string{"--service-account-private-key-file", "/nowhere/sa.key", "PEM"}},
 		{"unreadable key", []string{"--service-account-private-key-file=" + t.TempDir()}, []string{"--service-account-private-key-file", "is a directory"}},
@@ -161,10 +163,35 @@ func TestBadLeaderLocksAreRefused(t *testing.T) {
 		{"not covered", []string{"--controllers=job-controller,cronjob-controller", "--leader-lock=kcm-jobs=job-controller"}, []string{"--controllers enables cronjob-controller", "no --leader-lock covers"}},
 		{"all but one", []string{"--leader-lock=kcm-jobs=job-controller"}, []string{"--controllers enables", "deployment-controller", "no --leader-lock covers"}},
 		{"own Lease", []string{"--leader-lock=flotilla-plan"}, []string{`--leader-lock "flotilla-plan"`, "the fleet's own Leases", "--fleet-name"}},
+		{"own Lease by default", []string{"--fleet-name=kube"}, []string{`--leader-elect-resource-name "kube-controller-manager"`, "the fleet's own Leases"}},
+		{"none and another", []string{"--leader-lock=none", "--leader-lock=x"}, []string{`--leader-lock "none": must be the only one`}},
 		{"without election", []string{"--leader-lock=kube-controller-manager", "--leader-elect=false"}, []string{`--leader-lock "kube-controller-manager"`, "--leader-elect"}},
 		{"unreadable migration", []string{"--enable-leader-migration", "--leader-migration-config=/nowhere/m.yaml"}, []string{"leader migration configuration", "/nowhere/m.yaml"}},
 		{"migration by endpoints", migration("v1beta1", "leaderName: kcm-jobs\nresourceLock: endpoints\n"+jobs), []string{"--leader-migration-config", `resourceLock "endpoints"`, "leases"}},
 		{"migration by own Lease", migration("v1", "leaderName: flotilla-plan\n"+jobs), []string{"--leader-migration-config", `leaderName "flotilla-plan"`, "the fleet's own Leases"}},
 		{"migration not covered", append(migration("v1", "leaderName: kcm-jobs\n"+jobs), "--leader-lock=kcm-cronjobs=cronjob-controller"), []string{"--controllers enables", "deployment-controller", "no --leader-lock covers"}},
 	})
+}
+
+// TestStockRefusesOtherLocks checks that the stock controller manager refuses a lock that is not a
+// Lease, as the fleet does. So no stock leader can hold a lock that a fleet beside it does not see.
+func TestStockRefusesOtherLocks(t *testing.T) {
+	for lock, want := range map[string]string{"leases": "", "endpoints": `resourceLock value must be "leases"`} {
+		stock, err := options.NewKubeControllerManagerOptions()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := pflag.NewFlagSet("kube-controller-manager", pflag.ContinueOnError)
+		known, disabled, aliases := kcm.KnownControllers(), kcm.ControllersDisabledByDefault(), kcm.ControllerAliases()
+		for _, section := range stock.Flags(known, disabled, aliases).FlagSets {
+			all.AddFlagSet(section)
+		}
+		if err := all.Parse([]string{"--leader-elect-resource-lock=" + lock}); err != nil {
+			t.Fatal(err)
+		}
+		err = stock.Validate(known, disabled, aliases)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v, want %q", lock, err, want)
+		}
+	}
 }

@@ -194,29 +194,16 @@ func (m *migration) leaseSpec(t *testing.T) coordinationv1.LeaseSpec {
 	return lease.Spec
 }
 
-// TestElectionsThatAreRefused gives both binaries a lock that is not a Lease, which both refuse,
-// and a member a coordinated election, in which it does not take part.
-func TestElectionsThatAreRefused(t *testing.T) {
+// TestCoordinatedElectionIsRefused gives a member a coordinated election, in which it does not take
+// part. This is a process because the flag sets a feature gate of the whole process. Tests of
+// internal/app cover the other elections that are refused.
+func TestCoordinatedElectionIsRefused(t *testing.T) {
 	t.Parallel()
-	plane := sharedPlane(t)
-	for _, tc := range []struct {
-		binary, name string
-		flags, want  []string
-	}{
-		{harness.Stock, "stock-endpoints", []string{"--leader-elect-resource-lock=endpoints"}, []string{`resourceLock value must be \"leases\"`}},
-		{harness.Fleet, "endpoints", []string{"--leader-elect-resource-lock=endpoints"}, []string{`--leader-elect-resource-lock \"endpoints\": must be \"leases\"`}},
-		{harness.Fleet, "coordinated", []string{"--feature-gates=CoordinatedLeaderElection=true"}, []string{"--feature-gates=CoordinatedLeaderElection=true: must be false"}},
-		{harness.Fleet, "fleets-own", []string{"--fleet-name=kube"}, []string{`--leader-elect-resource-name \"kube-controller-manager\"`, "the fleet's own Leases"}},
-		{harness.Fleet, "none-and-more", []string{"--leader-lock=none", "--leader-lock=x"}, []string{`--leader-lock \"none\": must be the only one`}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			m := harness.Run(t, plane, harness.Spec{Name: tc.name, Binary: tc.binary, Flags: tc.flags})
-			if code := m.MustExit(t, harness.Patience); code == 0 {
-				t.Error("ended with status 0")
-			}
-			if !harness.HasLine(m.MustLog(t), tc.want...) {
-				t.Errorf("no line of the output has %q:\n%s", tc.want, m.MustLog(t))
-			}
-		})
+	m := harness.Run(t, sharedPlane(t), harness.Spec{Name: "coordinated", Flags: []string{"--feature-gates=CoordinatedLeaderElection=true"}})
+	if code := m.MustExit(t, harness.Patience); code == 0 {
+		t.Error("ended with status 0")
+	}
+	if !harness.HasLine(m.MustLog(t), "--feature-gates=CoordinatedLeaderElection=true: must be false") {
+		t.Errorf("the log does not say why:\n%s", m.MustLog(t))
 	}
 }
