@@ -47,7 +47,7 @@ func coversFixture(tb testing.TB, n int) (*Member, *inForce, []election.Observat
 
 // BenchmarkOverlapping measures the look of a shard before it runs, after one Lease was renewed.
 func BenchmarkOverlapping(b *testing.B) {
-	for _, n := range []int{200, 500} {
+	for _, n := range []int{200, 500, 1000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			m, plan, all := coversFixture(b, n)
 			successor := shard.ID{Ring: "namespaces", Name: "g2-000"}
