@@ -14,8 +14,8 @@ import (
 const censusCells = 64
 
 // takeCensus publishes on the Lease what the shard weighs, periodically until ctx ends, and sooner
-// when the number of its objects has clearly changed. sent returns how many writes the shard's work
-// has sent so far.
+// when the number of its objects has clearly changed; pace says how soon. sent returns how many
+// writes the shard's work has sent so far.
 func (r *shardRunner) takeCensus(ctx context.Context, instance Instance, sent func() int64) {
 	weigher, ok := instance.(Weigher)
 	if !r.shard.Namespaced() || !ok {
@@ -25,12 +25,12 @@ func (r *shardRunner) takeCensus(ctx context.Context, instance Instance, sent fu
 	if !ok {
 		loader = weighsNothing{}
 	}
-	every := r.member.config.CensusInterval
-	published := int64(0)
-	lease := r.member.observer.Get(leaseapi.ShardLease(r.member.config.Fleet, r.shard.ID))
-	writes := newRecentWrites(leaseapi.RecentWritesOn(lease), r.member.config.Clock.Now())
-	for waited := every; ; {
-		r.member.pause(ctx, every/6)
+	config := &r.member.config
+	lease := r.member.observer.Get(leaseapi.ShardLease(config.Fleet, r.shard.ID))
+	writes := newRecentWrites(leaseapi.RecentWritesOn(lease), config.Clock.Now())
+	pace := pace{every: config.CensusInterval, urgent: config.Replanning.Urgent}
+	for {
+		r.member.pause(ctx, config.CensusInterval/6)
 		if ctx.Err() != nil {
 			return
 		}
@@ -39,20 +39,48 @@ func (r *shardRunner) takeCensus(ctx context.Context, instance Instance, sent fu
 		for _, n := range weights {
 			total += n
 		}
-		waited += every / 6
-		if waited < every && !differs(published, total) {
+		now := config.Clock.Now()
+		if !pace.due(total, now) {
 			continue
 		}
 		load, loaded := loader.Load()
 		if weights == nil && !loaded {
 			return // It has ended, or does not report.
 		}
-		if n, changed := writes.count(sent(), r.member.config.Clock.Now()); changed {
-			r.update(func(now *standing) { now.writing = &n })
-		}
-		r.publish(weights, load, loaded)
-		published, waited = total, 0
+		r.publish(weights, load, loaded, writes.count(sent(), now))
+		pace.published(total, now)
 	}
+}
+
+// pace decides when a holder publishes, by the number of objects: every interval, and sooner if it
+// differs clearly from what is published. It never lets more than two publications fall into one
+// interval: each is an event for every member. The two are half an interval apart, unless the
+// number has grown by so much that the planner may have to act at once.
+type pace struct {
+	// every is the interval. urgent is by how many times the number must have grown.
+	every  time.Duration
+	urgent float64
+	// last and before are when the last two publications were; zero if there were none. objects is
+	// the number at the last one.
+	last, before time.Time
+	objects      int64
+}
+
+// due reports whether to publish at now.
+func (p *pace) due(objects int64, now time.Time) bool {
+	since := now.Sub(p.last)
+	switch {
+	case p.last.IsZero() || since >= p.every:
+		return true
+	case now.Sub(p.before) < p.every || !differs(p.objects, objects):
+		return false
+	}
+	return since >= p.every/2 || float64(objects) > p.urgent*float64(p.objects)
+}
+
+// published records a publication.
+func (p *pace) published(objects int64, now time.Time) {
+	p.last, p.before, p.objects = now, p.last, objects
 }
 
 // differs reports whether a number, of objects or writes, differs so much from what was published
@@ -63,24 +91,35 @@ func differs(published, n int64) bool {
 	return difference >= few && difference > published/4
 }
 
-// publish puts the shard's weight on the Lease. Either weights or load may be missing.
-func (r *shardRunner) publish(weights map[string]int64, load Load, loaded bool) {
+// publish puts the shard's weight on the Lease, all of it with one write. Either weights or load may
+// be missing. writes is the number of recent writes; nil if it has not changed clearly.
+func (r *shardRunner) publish(weights map[string]int64, load Load, loaded bool, writes *int64) {
+	var takes *leaseapi.ShardMemory
 	if loaded {
-		takes := leaseapi.ShardMemory{Cached: load.Shared, Fixed: load.Fixed}
+		takes = &leaseapi.ShardMemory{Cached: load.Shared, Fixed: load.Fixed}
 		for _, bytes := range load.Namespaces {
 			takes.Cached += bytes
 		}
-		r.update(func(now *standing) { now.takes = &takes })
 	}
-	if weights == nil {
-		return
+	census, counted := "", &Counted{Namespaces: len(weights)}
+	if weights != nil {
+		census = leaseapi.CensusText(byMemory(weights, load.Namespaces).Compact(censusCells))
+		for _, n := range weights {
+			counted.Objects += n
+		}
 	}
-	census := leaseapi.CensusText(byMemory(weights, load.Namespaces).Compact(censusCells))
-	counted := Counted{Namespaces: len(weights)}
-	for _, n := range weights {
-		counted.Objects += n
-	}
-	r.update(func(now *standing) { now.census, now.counted = census, &counted })
+	r.update(func(now *standing) {
+		if writes != nil {
+			now.writing = writes
+		}
+		if takes != nil {
+			now.takes = takes
+		}
+		if census != "" {
+			now.census, now.counted = census, counted
+		}
+	})
+	r.claimant.Touch() // to write it before the next publication is due
 }
 
 // byMemory returns the census of a shard's objects. Where the memory of the objects is known, it
@@ -125,16 +164,17 @@ func newRecentWrites(published int64, now time.Time) *recentWrites {
 	return &recentWrites{n: float64(published), at: now, published: published}
 }
 
-// count returns how many writes count, given how many this holder has sent in all, and whether that
-// has clearly changed.
-func (w *recentWrites) count(sent int64, now time.Time) (n int64, changed bool) {
+// count returns how many writes count, given how many this holder has sent in all; nil if that has
+// not clearly changed.
+func (w *recentWrites) count(sent int64, now time.Time) *int64 {
 	w.n = w.n*math.Exp(-now.Sub(w.at).Seconds()/writesFade.Seconds()) + float64(sent-w.sent)
 	w.at, w.sent = now, sent
-	n = int64(math.Round(w.n))
-	if changed = differs(w.published, n); changed {
-		w.published = n
+	n := int64(math.Round(w.n))
+	if !differs(w.published, n) {
+		return nil
 	}
-	return n, changed
+	w.published = n
+	return &n
 }
 
 // weighsNothing stands in for interfaces that an Instance does not implement.

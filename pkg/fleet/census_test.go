@@ -1,10 +1,13 @@
 package fleet
 
 import (
+	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -47,9 +50,9 @@ func TestRecentWrites(t *testing.T) {
 		{8 * time.Hour, 480, 80, false},
 		{8 * time.Hour, 520, 120, true},
 	} {
-		n, changed := w.count(tc.sent, start.Add(tc.after))
-		if n != tc.want || changed != tc.changed {
-			t.Errorf("after %v and %d writes: %d %v, want %d %v", tc.after, tc.sent, n, changed, tc.want, tc.changed)
+		n := w.count(tc.sent, start.Add(tc.after))
+		if got := int64(math.Round(w.n)); got != tc.want || (n != nil) != tc.changed || n != nil && *n != tc.want {
+			t.Errorf("after %v and %d writes: %d, published %v, want %d %v", tc.after, tc.sent, got, n != nil, tc.want, tc.changed)
 		}
 	}
 }
@@ -63,5 +66,108 @@ func TestDiffers(t *testing.T) {
 		if got := differs(tc.published, tc.objects); got != tc.want {
 			t.Errorf("%d after %d: %v", tc.objects, tc.published, got)
 		}
+	}
+}
+
+// TestPace checks when a holder publishes.
+func TestPace(t *testing.T) {
+	type look struct {
+		after   int // seconds
+		objects int64
+		want    bool
+	}
+	for name, looks := range map[string][]look{
+		"nothing changes":       {{10, 1000, true}, {20, 1000, false}, {60, 1000, false}, {70, 1000, true}, {120, 1000, false}, {130, 1000, true}},
+		"a change waits":        {{10, 1000, true}, {20, 1290, false}, {30, 700, false}, {40, 1290, true}, {50, 1290, false}, {60, 100, false}, {70, 100, true}},
+		"urgent growth":         {{10, 1000, true}, {20, 1310, true}, {30, 9000, false}, {60, 9000, false}, {70, 9000, true}, {80, 12000, true}, {120, 20000, false}, {130, 20000, true}},
+		"the first objects":     {{10, 0, true}, {20, 99, false}, {30, 100, true}, {70, 5000, true}},
+		"a small change is not": {{10, 1000, true}, {40, 1250, false}, {60, 751, false}, {70, 1250, true}},
+	} {
+		start, p := time.Now(), pace{every: time.Minute, urgent: 1.3}
+		for _, l := range looks {
+			now := start.Add(time.Duration(l.after) * time.Second)
+			got := p.due(l.objects, now)
+			if got != l.want {
+				t.Errorf("%s: %d objects after %d s: %v, want %v", name, l.objects, l.after, got, l.want)
+			}
+			if l.want {
+				p.published(l.objects, now)
+			}
+		}
+	}
+}
+
+// TestCensusTwiceAMinute lets weights change at every look, and requires that no Lease of a shard is
+// written more than twice in any minute, that the last weights arrive, and that none of it writes
+// the plan's Lease.
+func TestCensusTwiceAMinute(t *testing.T) {
+	for name, grows := range map[string]bool{"up and down": false, "ever faster": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 2, func(t *testing.T, s *testFleet) {
+				change := func(i int) {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					s.weights = map[string]int64{"group nodes": int64(200 + i)}
+					for n := range 20 {
+						weight := int64(100 + 100*(i%2))
+						if grows {
+							weight = int64(100 * math.Pow(1.1, float64(i)))
+						}
+						s.weights[fmt.Sprintf("team-%d", n)] = weight
+					}
+				}
+				change(0)
+				s.launch("a", nil)
+				pass(2 * time.Minute)
+				began := len(s.store.History())
+				for i := range 60 {
+					change(i)
+					pass(7 * time.Second)
+				}
+				s.mu.Lock()
+				for n := range 20 {
+					s.weights[fmt.Sprintf("team-%d", n)]++ // too little to be published before its time
+				}
+				s.mu.Unlock()
+				pass(70 * time.Second)
+				times := map[string][]time.Time{}
+				for _, w := range s.store.History()[began:] {
+					if w.After != nil && !strings.Contains(w.After.Name, "-member-") {
+						times[w.After.Name] = append(times[w.After.Name], w.Time)
+					}
+				}
+				for lease, at := range times {
+					for i := 2; i < len(at); i++ {
+						if within := at[i].Sub(at[i-2]); within < time.Minute {
+							t.Errorf("%s was written three times in %v", lease, within)
+						}
+					}
+				}
+				if n := len(times[leaseapi.PlanLease("flotilla")]); n > 0 {
+					t.Errorf("the plan's Lease was written %d times", n)
+				}
+				total, want := int64(0), int64(0)
+				for _, id := range s.plan.Rings[0].IDs() {
+					name := leaseapi.ShardLease("flotilla", id)
+					if n := len(times[name]); n < 8 {
+						t.Errorf("%s was written %d times in eight minutes, want at least 8", name, n)
+					}
+					memory := s.store.Get(name).Annotations[leaseapi.MemoryAnnotation]
+					var cached, fixed int64
+					if _, err := fmt.Sscanf(memory, "%d+%d", &cached, &fixed); err != nil {
+						t.Errorf("%s has %q: %v", name, memory, err)
+					}
+					total += cached
+				}
+				for namespace, weight := range s.weights {
+					if !strings.HasPrefix(namespace, "group ") {
+						want += 100 * weight
+					}
+				}
+				if total != want {
+					t.Errorf("the Leases have %d bytes in the end, want %d", total, want)
+				}
+			})
+		})
 	}
 }

@@ -84,8 +84,9 @@ type Config struct {
 	// Replanning configures this member as the planner.
 	Replanning Replanning
 	// CensusInterval is how often holders publish the weight of their shards. The first time is a
-	// sixth of it after they begin; they also wait only that long after the number of objects in a
-	// range has clearly changed. Default: a minute.
+	// sixth of it after they begin. They wait only half of it after the number of objects in a
+	// range has clearly changed, or a sixth after it has grown by more than Replanning.Urgent, but
+	// publish at most twice in each. Default: a minute.
 	CensusInterval time.Duration
 	// Memory returns what the member publishes about its memory on its Lease. It is called six
 	// times in a CensusInterval and may take a while. Default: nothing is published.
