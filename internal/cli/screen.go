@@ -138,6 +138,20 @@ func (s screen) cut(line string) string {
 	return line
 }
 
+// fewestLines is the lowest terminal that a text is shortened for.
+const fewestLines = 4
+
+// lines returns a text as it is redrawn: each line is one on the terminal. If there are more than
+// most, their middle is left out: findings are at the end.
+func (s screen) lines(text string, most int) []string {
+	lines := strings.Split(strings.TrimRight(s.fit(s.wrap(text)), "\n"), "\n")
+	if most >= fewestLines && len(lines) > most {
+		keep := most / 2
+		lines = slices.Concat(lines[:most-keep-1], []string{"..."}, lines[len(lines)-keep:])
+	}
+	return lines
+}
+
 func isFinding(line string) bool {
 	return strings.HasPrefix(line, "Error: ") || strings.HasPrefix(line, "Warning: ") || strings.HasPrefix(line, "Note: ")
 }

@@ -179,17 +179,18 @@ func (c *connection) watchStatus(ctx context.Context, w io.Writer, form string, 
 	return err
 }
 
-// redraw replaces the text on the terminal. A text that is too long loses its middle: findings are
-// at the end.
+// redraw replaces the text on the terminal.
 func redraw(w io.Writer, on screen, text string) error {
-	// A line that the terminal wraps would be two, and the screen might scroll.
-	lines := strings.Split(strings.TrimRight(on.fit(on.wrap(text)), "\n"), "\n")
-	if most := on.height - 1; on.height > 4 && len(lines) > most {
-		keep := most / 2
-		lines = append(append(append([]string{}, lines[:most-keep-1]...), "..."), lines[len(lines)-keep:]...)
-	}
-	_, err := io.WriteString(w, "\x1b[H"+strings.Join(lines, "\x1b[K\r\n")+"\x1b[K\x1b[J")
+	_, err := io.WriteString(w, "\x1b[H"+strings.Join(on.lines(text, on.height-1), "\x1b[K\r\n")+"\x1b[K\x1b[J")
 	return err
+}
+
+// StatusLines returns what 'flotilla status' shows of a reading on w, in at most that many lines,
+// which are at least 4. It is for a program that redraws them on a terminal below something else.
+func StatusLines(w io.Writer, r *status.Reading, most int) []string {
+	var b bytes.Buffer
+	tableStatus(false, false)(&b, status.Of(r))
+	return screenOf(w).lines(b.String(), max(most, fewestLines))
 }
 
 // statusStream writes a whole document whenever anything except ages has changed.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -48,10 +48,11 @@ type demo struct {
 	observer *observer
 	replicas *replicas
 
-	// mu guards what the table's goroutine reads.
+	killed loss
+
+	// mu guards what draw reads.
 	mu      sync.Mutex
 	tenants []tenant
-	killed  loss
 
 	// die ends the run with a reason.
 	die     context.CancelCauseFunc
@@ -69,6 +70,8 @@ type step struct {
 	// title says what the step does, expect what must result within the limit.
 	title, expect string
 	limit         time.Duration
+	// moves says that shards move, so that the fleet's status is of interest afterwards.
+	moves bool
 	// run runs the step and returns what was seen, for the step's last line.
 	run func(ctx context.Context) (string, error)
 }
@@ -141,6 +144,9 @@ func (d *demo) do(ctx context.Context, number string, s step) error {
 			number, s.title, short(s.limit), s.expect, time.Since(began).Seconds(), err)
 	}
 	d.screen.printf("        done in %.1f s: %s", time.Since(began).Seconds(), seen)
+	if s.moves {
+		d.screen.showStatus(d.observer.view().fleet())
+	}
 	return nil
 }
 
@@ -157,13 +163,15 @@ func (d *demo) stay(ctx, parent context.Context) error {
 	d.screen.printf(`
 It goes on running until you press Ctrl-C. In another terminal:
 
-  export KUBECONFIG=%s
-  bin/kubectl get leases -n kube-system -L flotilla.dev/ring,flotilla.dev/shard
+  export KUBECONFIG=%[1]s
+  bin/flotilla status
+  bin/flotilla events --watch
+  bin/flotilla explain deployment/%[2]s -n %[3]s
+  bin/flotilla drain %[4]s
   bin/kubectl get deployments -A
-  bin/kubectl scale deployment %s -n %s --replicas=9
-  bin/kubectl get events -n kube-system --field-selector involvedObject.kind=Lease
+  bin/kubectl scale deployment %[2]s -n %[3]s --replicas=9
 
-Logs of all processes and the audit log, which grows by a quarter of a gigabyte an hour: %s`, d.cp.AdminKubeconfig(), appName, d.moved[0], d.cp.Dir())
+Logs of all processes and the audit log, which grows by a quarter of a gigabyte an hour: %[5]s`, d.cp.AdminKubeconfig(), appName, d.moved[0], d.victim, d.cp.Dir())
 	<-ctx.Done()
 	if parent.Err() != nil {
 		return nil
@@ -211,11 +219,14 @@ func (d *demo) leave() error {
 	return nil
 }
 
-// draw keeps the table up to date until ctx ends.
+// draw keeps what is below the steps up to date until ctx ends.
 func (d *demo) draw(ctx context.Context) {
+	var fleet *status.Reading
 	for ctx.Err() == nil {
 		next := d.observer.next()
-		d.screen.update(d.table())
+		v := d.observer.view()
+		fleet = v.fleet().Following(fleet)
+		d.screen.update(fleet, unfinished(progress(d.wanted(nil), v)))
 		select {
 		case <-time.After(d.screen.pause()):
 		case <-ctx.Done():
@@ -227,18 +238,6 @@ func (d *demo) draw(ctx context.Context) {
 			return
 		}
 	}
-}
-
-func (d *demo) table() table {
-	v := d.observer.view()
-	d.mu.Lock()
-	dead := d.killed.incarnation
-	d.mu.Unlock()
-	states := memberStates(v.leases, dead)
-	if d.replicas != nil {
-		maps.Copy(states, d.replicas.states())
-	}
-	return newTable(d.plan, d.opts.members(), states, d.wanted(nil), v)
 }
 
 // wanted returns a copy of the tenants in these namespaces; nil means all.

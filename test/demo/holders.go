@@ -7,59 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-
-	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
-	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
-
-// hold is the state of one shard's Lease.
-type hold struct {
-	id shard.ID
-	// holder is the incarnation; empty without a Lease, or without a holder.
-	holder string
-	term   int32
-}
-
-func (h hold) member() string { return leaserecord.MemberOf(h.holder) }
-
-// holds returns the state of the Lease of every shard of the plan, in its order.
-func holds(plan shard.Plan, leases []*coordinationv1.Lease) []hold {
-	byName := map[string]leaserecord.Record{}
-	for _, lease := range leases {
-		byName[lease.Name] = leaserecord.From(lease)
-	}
-	var all []hold
-	for _, s := range plan.Shards() {
-		record := byName[leaseapi.ShardLease(fleetName, s.ID)]
-		all = append(all, hold{id: s.ID, holder: record.Holder, term: record.Transitions})
-	}
-	return all
-}
-
-// memberStates returns each member's own state from its Lease. It ignores a Lease that still names
-// an incarnation that is known to be dead.
-func memberStates(leases []*coordinationv1.Lease, dead string) map[string]string {
-	states := map[string]string{}
-	for _, lease := range leases {
-		name, ok := strings.CutPrefix(lease.Name, leaserecord.MemberLease(fleetName, ""))
-		if holder := leaserecord.From(lease).Holder; ok && holder != "" && holder != dead {
-			states[name] = lease.Annotations[leaserecord.StateAnnotation]
-		}
-	}
-	return states
-}
-
-// incarnation returns the holder of the member's Lease.
-func incarnation(leases []*coordinationv1.Lease, member string) string {
-	for _, lease := range leases {
-		if lease.Name == leaserecord.MemberLease(fleetName, member) {
-			return leaserecord.From(lease).Holder
-		}
-	}
-	return ""
-}
 
 // owners returns the owner of each shard: with all members active, or after that, with only those
 // in left. It leaves out a ring with groups that stay wherever they are first held.
@@ -89,21 +38,23 @@ func owners(plan shard.Plan, members, left []string) (map[shard.ID]string, error
 // heldBy returns nil if the holders of all shards are as wanted. A shard that is not in want may
 // have any holder that is wanted for another shard. The error says how many shards have another
 // holder, and names the first.
-func heldBy(holds []hold, want map[shard.ID]string) error {
+func heldBy(plan shard.Plan, holders, want map[shard.ID]string) error {
 	var others []string
-	for _, h := range holds {
-		owner, given := want[h.id]
-		if !given && slices.Contains(slices.Collect(maps.Values(want)), h.member()) {
+	shards := plan.Shards()
+	for _, s := range shards {
+		holder := holders[s.ID]
+		owner, given := want[s.ID]
+		if !given && slices.Contains(slices.Collect(maps.Values(want)), holder) {
 			continue
 		}
-		if !given || h.member() != owner {
-			others = append(others, fmt.Sprintf("%s is held by %q, not by %s", h.id, h.member(), cmp.Or(owner, "a member")))
+		if !given || holder != owner {
+			others = append(others, fmt.Sprintf("%s is held by %q, not by %s", s.ID, holder, cmp.Or(owner, "a member")))
 		}
 	}
 	if len(others) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d of %d shards are not where they should be; %s", len(others), len(holds), others[0])
+	return fmt.Errorf("%d of %d shards are not where they should be; %s", len(others), len(shards), others[0])
 }
 
 // byOwner groups the namespaces by the owner of their shard.
@@ -142,10 +93,10 @@ func busiest(plan shard.Plan, owners map[shard.ID]string, namespaces []string) s
 }
 
 // counts says how many shards each member has: "flotilla-0 7, flotilla-1 8".
-func counts(holds []hold) string {
+func counts(plan shard.Plan, holders map[shard.ID]string) string {
 	byMember := map[string]int{}
-	for _, h := range holds {
-		byMember[cmp.Or(h.member(), "nobody")]++
+	for _, s := range plan.Shards() {
+		byMember[cmp.Or(holders[s.ID], "nobody")]++
 	}
 	return joinCounts(byMember)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -92,53 +93,71 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// shardLease returns a shard's Lease as its holder writes it.
-func shardLease(id shard.ID, holder string, term int32) *coordinationv1.Lease {
-	return lease(leaseapi.ShardLease(fleetName, id), holder, term)
-}
-
-func lease(name, holder string, term int32) *coordinationv1.Lease {
-	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseTransitions: &term, LeaseDurationSeconds: ptr.To[int32](6)},
+// smallFleet returns the Leases of a fleet with the default plan and two members, of which one
+// holds no shard.
+func smallFleet(t *testing.T) view {
+	t.Helper()
+	_, plan, _ := defaults(t)
+	planLease, err := leaseapi.WithPlan(fleetName, nil, plan)
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-func TestHolds(t *testing.T) {
-	_, plan, owned := defaults(t)
-	var leases []*coordinationv1.Lease
+	v := view{leases: []coordinationv1.Lease{*planLease}}
+	for _, name := range []string{"flotilla-0", "flotilla-1"} {
+		v.leases = append(v.leases, lease(leaserecord.MemberLease(fleetName, name), name+"_uid"))
+	}
 	for _, s := range plan.Shards() {
-		leases = append(leases, shardLease(s.ID, cmp.Or(owned[s.ID], "flotilla-0")+"_uid", 1))
+		v.leases = append(v.leases, lease(leaseapi.ShardLease(fleetName, s.ID), "flotilla-0_uid"))
 	}
-	all := holds(plan, leases)
-	if err := heldBy(all, owned); err != nil {
+	return v
+}
+
+// lease returns a Lease as its holder writes it.
+func lease(name, holder string) coordinationv1.Lease {
+	now := ptr.To(metav1.NowMicro())
+	return coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{leaserecord.StateAnnotation: string(membership.Active)}},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: &holder, LeaseTransitions: ptr.To[int32](1), LeaseDurationSeconds: ptr.To[int32](6), AcquireTime: now, RenewTime: now,
+		},
+	}
+}
+
+func TestHeldBy(t *testing.T) {
+	_, plan, owned := defaults(t)
+	holders := map[shard.ID]string{}
+	for _, s := range plan.Shards() {
+		holders[s.ID] = cmp.Or(owned[s.ID], "flotilla-0")
+	}
+	if err := heldBy(plan, holders, owned); err != nil {
 		t.Error(err)
 	}
-	if got := counts(all); strings.Contains(got, nobody) || !strings.HasPrefix(got, "flotilla-0 ") {
+	if got := counts(plan, holders); strings.Contains(got, "nobody") || !strings.HasPrefix(got, "flotilla-0 ") {
 		t.Errorf("counts: %s", got)
 	}
-	leases[0].Spec.HolderIdentity = ptr.To("")
-	err := heldBy(holds(plan, leases[:len(leases)-1]), owned)
+	shards := plan.Shards()
+	delete(holders, shards[0].ID)
+	holders[shards[1].ID] = "flotilla-9"
+	err := heldBy(plan, holders, owned)
 	if err == nil || !strings.HasPrefix(err.Error(), "2 of 21 shards") {
-		t.Errorf("with one Lease missing and one released: %v", err)
+		t.Errorf("with one shard unowned and one held by a stranger: %v", err)
+	}
+	if got := counts(plan, holders); !strings.HasSuffix(got, "flotilla-9 1, nobody 1") {
+		t.Errorf("counts: %s", got)
 	}
 }
 
-func TestMemberStates(t *testing.T) {
-	member := func(name, holder, state string) *coordinationv1.Lease {
-		l := lease(leaserecord.MemberLease(fleetName, name), holder, 1)
-		l.Annotations = map[string]string{leaserecord.StateAnnotation: state}
-		return l
+// TestFleet reads the Leases of one shard that is released, and one that has run out.
+func TestFleet(t *testing.T) {
+	_, plan, _ := defaults(t)
+	v := smallFleet(t)
+	if got := counts(plan, v.fleet().Holders()); got != "flotilla-0 21" {
+		t.Errorf("counts: %s", got)
 	}
-	leases := []*coordinationv1.Lease{
-		member("flotilla-0", "flotilla-0_a", "active"), member("flotilla-1", "flotilla-1_b", "active"),
-		member("flotilla-2", "", "leaving"), lease("flotilla-namespaces-00", "flotilla-0_a", 1),
-	}
-	got := memberStates(leases, "flotilla-1_b")
-	if len(got) != 1 || got["flotilla-0"] != "active" {
-		t.Errorf("states %v, want flotilla-0 alone: flotilla-1 is dead, flotilla-2 has released its Lease", got)
-	}
-	if got := incarnation(leases, "flotilla-1"); got != "flotilla-1_b" {
-		t.Errorf("incarnation %q", got)
+	last := len(v.leases) - 1
+	v.leases[last].Spec.HolderIdentity = ptr.To("")
+	v.leases[last-1].Spec.RenewTime = ptr.To(metav1.NewMicroTime(v.leases[0].CreationTimestamp.Time))
+	if got := counts(plan, v.fleet().Holders()); got != "flotilla-0 19, nobody 2" {
+		t.Errorf("counts: %s", got)
 	}
 }

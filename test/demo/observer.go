@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	k8slabels "k8s.io/apimachinery/pkg/labels"
@@ -151,8 +152,12 @@ func (o *observer) awaitAll(ctx context.Context, began time.Time, milestones ...
 // view returns the current state.
 func (o *observer) view() view {
 	core, apps, batch := o.all.Core().V1(), o.all.Apps().V1(), o.all.Batch().V1()
+	var leases []coordinationv1.Lease
+	for _, lease := range must(o.leases.Coordination().V1().Leases().Lister().List(everything)) {
+		leases = append(leases, *lease)
+	}
 	return view{
-		leases:       must(o.leases.Coordination().V1().Leases().Lister().List(everything)),
+		leases:       leases,
 		namespaces:   must(core.Namespaces().Lister().List(everything)),
 		accounts:     must(core.ServiceAccounts().Lister().List(everything)),
 		configMaps:   must(o.rootCAs.Core().V1().ConfigMaps().Lister().List(everything)),

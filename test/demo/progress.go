@@ -101,6 +101,26 @@ func doneWith(all []work, kinds ...string) error {
 	return fmt.Errorf("%s", strings.Join(missing, "; "))
 }
 
+// unfinished lists the unfinished work once any has begun.
+func unfinished(all []work) string {
+	var undone []string
+	begun := false
+	for _, w := range all {
+		begun = begun || w.done > 0
+		if w.done < w.total {
+			undone = append(undone, w.String())
+		}
+	}
+	switch {
+	case len(undone) == 0:
+		return "all done"
+	case !begun:
+		return "none yet"
+	default:
+		return strings.Join(undone, ", ")
+	}
+}
+
 func lacksAccounts(t tenant, v view) string {
 	if _, ok := find(v.accounts, t.namespace, "default"); !ok {
 		return "no service account default"

@@ -121,3 +121,18 @@ func TestNotDone(t *testing.T) {
 		})
 	}
 }
+
+func TestUnfinished(t *testing.T) {
+	for _, test := range []struct {
+		all  []work
+		want string
+	}{
+		{[]work{{kind: "deployments", done: 2, total: 4}, {kind: "jobs", done: 1, total: 1}, {kind: "quotas", total: 3}}, "deployments 2/4, quotas 0/3"},
+		{[]work{{kind: "jobs", done: 0, total: 2}}, "none yet"},
+		{[]work{{kind: "jobs", done: 2, total: 2}}, "all done"},
+	} {
+		if got := unfinished(test.all); got != test.want {
+			t.Errorf("unfinished: %q, want %q", got, test.want)
+		}
+	}
+}

@@ -96,16 +96,3 @@ func (r *replicas) stop(ctx context.Context) error {
 	group.Wait()
 	return errors.Join(errs...)
 }
-
-// states returns the states of the replicas that have been killed.
-func (r *replicas) states() map[string]string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	states := map[string]string{}
-	for name, killed := range r.killed {
-		if killed {
-			states[name] = killedState
-		}
-	}
-	return states
-}

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
@@ -29,7 +31,8 @@ func (d *demo) steps(ctx context.Context) []step {
 		run: func(limit context.Context) (string, error) { return d.startControlPlane(ctx, limit) },
 	}, {
 		title:  "Start " + members,
-		expect: "each shard is held by the replica that the ring wants", limit: 3 * time.Minute, run: d.startReplicas,
+		expect: "each shard is held by the replica that the ring wants", limit: 3 * time.Minute, moves: true,
+		run: func(limit context.Context) (string, error) { return d.startReplicas(ctx, limit) },
 	}, {
 		title:  fmt.Sprintf("Create %d namespaces", len(namespaces)),
 		expect: "each has its service account and its root CA", limit: 3 * time.Minute, run: d.createNamespaces,
@@ -42,13 +45,13 @@ func (d *demo) steps(ctx context.Context) []step {
 		expect: "rolling updates bring all pods to the new version", limit: 4 * time.Minute, run: d.roll,
 	}, {
 		title:  fmt.Sprintf("Kill %s, and scale all Deployments from %d to %d", d.victim, fewReplicas, manyReplicas),
-		expect: "the others take over all its shards; where they were before, work goes on", limit: 3 * time.Minute, run: d.kill,
+		expect: "the others take over all its shards; where they were before, work goes on", limit: 3 * time.Minute, moves: true, run: d.kill,
 	}, {
 		title:  fmt.Sprintf("Look at the %d namespaces that %s had", len(d.moved), d.victim),
 		expect: "their Deployments are scaled as well", limit: 3 * time.Minute, run: d.awaitMoved,
 	}, {
 		title:  fmt.Sprintf("Start %s again", d.victim),
-		expect: "it gets its shards back", limit: 3 * time.Minute, run: d.comeBack,
+		expect: "it gets its shards back", limit: 3 * time.Minute, moves: true, run: d.comeBack,
 	}, {
 		title:  fmt.Sprintf("Scale all Deployments back to %d, and delete namespace %s", fewReplicas, leaver),
 		expect: "the namespace is gone with all that was in it, all other status is right", limit: 4 * time.Minute,
@@ -83,22 +86,21 @@ func (d *demo) startControlPlane(ctx, limit context.Context) (string, error) {
 		return "", err
 	}
 	d.replicas = newReplicas(d.cp, d.opts, func(err error) { d.die(err) })
-	d.drawing.Go(func() { d.draw(ctx) })
 	return fmt.Sprintf("kubernetes at %s", d.cp.AdminConfig().Host), nil
 }
 
-func (d *demo) startReplicas(ctx context.Context) (string, error) {
+func (d *demo) startReplicas(ctx, limit context.Context) (string, error) {
 	d.screen.printf("        Leases last %v, are renewed every %v and given up after %v without; the defaults are longer.",
 		timing.LeaseDuration, timing.RetryPeriod, timing.RenewDeadline)
-	d.screen.printf("        A Lease that does not exist is made after its duration, so the first start takes a little over %v.",
+	d.screen.printf("        A Lease that does not exist is made after its duration, so all shards are unowned for a little over %v.",
 		timing.LeaseDuration)
 	for _, name := range d.opts.members() {
 		if err := d.replicas.start(name); err != nil {
 			return "", err
 		}
 	}
-	settled := func(v view) error { return heldBy(holds(d.plan, v.leases), d.owned) }
-	if err := d.observer.await(ctx, settled); err != nil {
+	d.drawing.Go(func() { d.draw(ctx) })
+	if err := d.observer.await(limit, d.settled(d.owned)); err != nil {
 		return "", err
 	}
 	return d.counts(), nil
@@ -147,17 +149,15 @@ func (d *demo) roll(ctx context.Context) (string, error) {
 }
 
 func (d *demo) kill(ctx context.Context) (string, error) {
-	leases := d.observer.view().leases
+	fleet := d.observer.view().fleet()
 	had := 0
-	for _, h := range holds(d.plan, leases) {
-		if h.member() == d.victim {
+	for _, holder := range fleet.Holders() {
+		if holder == d.victim {
 			had++
 		}
 	}
 	began := time.Now()
-	d.mu.Lock()
-	d.killed = loss{incarnation: incarnation(leases, d.victim), at: began}
-	d.mu.Unlock()
+	d.killed = loss{incarnation: fleet.Lease(leaserecord.MemberLease(fleetName, d.victim)).Holder, at: began}
 	if err := d.replicas.kill(d.victim); err != nil {
 		return "", err
 	}
@@ -166,7 +166,7 @@ func (d *demo) kill(ctx context.Context) (string, error) {
 	}
 	first := &milestone{condition: func(v view) error { return d.stillHeld(v, had-1) }}
 	last := &milestone{condition: func(v view) error { return d.stillHeld(v, 0) }}
-	settled := &milestone{condition: func(v view) error { return heldBy(holds(d.plan, v.leases), d.left) }}
+	settled := &milestone{condition: d.settled(d.left)}
 	elsewhere := &milestone{condition: func(v view) error {
 		return doneWith(progress(d.wanted(without(namespaces, d.moved...)), v), deploymentsWork)
 	}}
@@ -182,8 +182,9 @@ func (d *demo) kill(ctx context.Context) (string, error) {
 // stillHeld returns nil if at most n shards are held by the victim or by nobody.
 func (d *demo) stillHeld(v view, n int) error {
 	left := 0
-	for _, h := range holds(d.plan, v.leases) {
-		if member := h.member(); member == d.victim || member == "" {
+	holders := v.fleet().Holders()
+	for _, s := range d.plan.Shards() {
+		if member := holders[s.ID]; member == d.victim || member == "" {
 			left++
 		}
 	}
@@ -204,8 +205,7 @@ func (d *demo) comeBack(ctx context.Context) (string, error) {
 	if err := d.replicas.start(d.victim); err != nil {
 		return "", err
 	}
-	settled := func(v view) error { return heldBy(holds(d.plan, v.leases), d.owned) }
-	if err := d.observer.await(ctx, settled); err != nil {
+	if err := d.observer.await(ctx, d.settled(d.owned)); err != nil {
 		return "", err
 	}
 	return d.counts(), nil
@@ -274,7 +274,12 @@ func (d *demo) change(ctx context.Context, change func(*tenant)) error {
 }
 
 func (d *demo) counts() string {
-	return counts(holds(d.plan, d.observer.view().leases))
+	return counts(d.plan, d.observer.view().fleet().Holders())
+}
+
+// settled is the condition that all shards are held as wanted.
+func (d *demo) settled(want map[shard.ID]string) func(view) error {
+	return func(v view) error { return heldBy(d.plan, v.fleet().Holders(), want) }
 }
 
 // leaver is the namespace to delete: the last one of the victim's.
