@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -170,4 +171,48 @@ func TestCensusTwiceAMinute(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestWeightOfAnEarlierTerm drains a member and takes it back. What it published of its shards before
+// must not be on their Leases again: others have held them since, and they weigh something else.
+func TestWeightOfAnEarlierTerm(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
+		weigh := func(objects int64) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.weights = map[string]int64{}
+			for n := range 20 {
+				s.weights[fmt.Sprintf("team-%d", n)] = objects
+			}
+		}
+		weigh(100)
+		s.launch("a", nil)
+		s.launch("b", nil)
+		pass(2 * time.Minute)
+		old := map[string]string{}
+		for _, id := range s.plan.Rings[0].IDs() {
+			name := leaseapi.ShardLease("flotilla", id)
+			memory := s.store.Get(name).Annotations[leaseapi.MemoryAnnotation]
+			if leaserecord.MemberOf(s.holderOf(name)) == "a" && memory != "0+0" { // it may have no namespace
+				old[name] = memory
+			}
+		}
+		s.drain("a", "today")
+		pass(time.Minute)
+		weigh(900)
+		pass(2 * time.Minute)
+		s.allHeld("b")
+		began := len(s.store.History())
+		s.drain("a", "")
+		pass(time.Minute)
+		s.allHeld("a", "b")
+		for _, w := range s.store.History()[began:] {
+			if w.After != nil && old[w.After.Name] != "" && w.After.Annotations[leaseapi.MemoryAnnotation] == old[w.After.Name] {
+				t.Errorf("at %v %s has its old weight again, %s", w.Time, w.After.Name, old[w.After.Name])
+			}
+		}
+		if len(old) == 0 {
+			t.Error("a had no range with a namespace")
+		}
+	})
 }
