@@ -135,14 +135,18 @@ func TestHeldBy(t *testing.T) {
 	if got := counts(plan, holders); strings.Contains(got, "nobody") || !strings.HasPrefix(got, "flotilla-0 ") {
 		t.Errorf("counts: %s", got)
 	}
+	// The first shards have no owner of their own, and the last ones have.
 	shards := plan.Shards()
+	last := len(shards) - 1
 	delete(holders, shards[0].ID)
 	holders[shards[1].ID] = "flotilla-9"
+	delete(holders, shards[last].ID)
+	holders[shards[last-1].ID] = "flotilla-9"
 	err := heldBy(plan, holders, owned)
-	if err == nil || !strings.HasPrefix(err.Error(), "2 of 21 shards") {
-		t.Errorf("with one shard unowned and one held by a stranger: %v", err)
+	if err == nil || !strings.HasPrefix(err.Error(), "4 of 21 shards") {
+		t.Errorf("with two shards unowned and two held by a stranger: %v", err)
 	}
-	if got := counts(plan, holders); !strings.HasSuffix(got, "flotilla-9 1, nobody 1") {
+	if got := counts(plan, holders); !strings.HasSuffix(got, "flotilla-9 2, nobody 2") {
 		t.Errorf("counts: %s", got)
 	}
 }

@@ -5,16 +5,17 @@
 //
 //	go run ./test/demo [flags]     from the repository, after `make tools` and `make build`
 //
-// It prints each step with its time, above a table of members, shards and workload, which it
-// redraws in place on a terminal and prints line by line elsewhere. Then it keeps running until
-// interrupted, for a look around with kubectl; with -once it ends instead.
+// It prints each step with its time. On a terminal it shows what 'flotilla status' prints below the
+// steps, redrawn in place, and what work is unfinished; elsewhere it prints the status after each
+// step that moves shards. Then it keeps running until interrupted, for a look around with flotilla
+// and kubectl; with -once it ends instead.
 //
 // Exit status: 0 if every step succeeded within its limit, 1 if one did not, 2 for wrong usage, 130
 // if interrupted before the last step. If a step fails, its message says what was expected and what
 // was seen, and the working directory with all logs stays.
 //
-// Decisions are pure functions with tests: table.go, progress.go, holders.go, proof.go. The rest
-// waits for informers; nothing sleeps for a fixed time.
+// Decisions are pure functions with tests: progress.go, holders.go, proof.go. The rest waits for
+// informers; nothing sleeps for a fixed time.
 package main
 
 import (
@@ -67,7 +68,7 @@ func report(dir string, opts options, err error) int {
 	}
 }
 
-// quiet redirects the libraries' logs to a file, because they would tear the table.
+// quiet redirects the libraries' logs to a file, because they would tear the screen.
 func quiet(path string) (*os.File, error) {
 	file, err := os.Create(path)
 	if err != nil {

@@ -30,8 +30,8 @@ const (
 
 // observer watches what the demo shows and waits for.
 type observer struct {
-	// all watches everything without a filter, leases the fleet's Leases, and rootCAs the root CA's
-	// ConfigMaps.
+	// all watches everything without a filter, leases the Leases in the fleet's namespace, among
+	// them its leader lock, and rootCAs the root CA's ConfigMaps.
 	all, leases, rootCAs informers.SharedInformerFactory
 
 	mu      sync.Mutex
@@ -42,9 +42,8 @@ type observer struct {
 // newObserver returns an observer that has seen everything and watches until ctx ends.
 func newObserver(ctx context.Context, client kubernetes.Interface) (*observer, error) {
 	o := &observer{
-		all: informers.NewSharedInformerFactory(client, 0),
-		leases: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(leaseNamespace),
-			informers.WithTweakListOptions(func(opts *metav1.ListOptions) { opts.LabelSelector = leaseSelector })),
+		all:    informers.NewSharedInformerFactory(client, 0),
+		leases: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(leaseNamespace)),
 		rootCAs: informers.NewSharedInformerFactoryWithOptions(client, 0,
 			informers.WithTweakListOptions(func(opts *metav1.ListOptions) {
 				opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, rootCA).String()
