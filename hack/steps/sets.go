@@ -91,11 +91,11 @@ func testAll() []step {
 		alertsStep, lintStep,
 		{
 			name: "unit-shuffled", what: "tests that need only Go, in random order", long: "4 minutes", computes: true,
-			commands: []command{goTest(append([]string{"-shuffle=on", "-timeout=30m"}, unit...)...)},
+			commands: []command{goTest(append([]string{"-shuffle=on", "-timeout=90m"}, unit...)...)},
 		},
 		{
 			name: "race-shuffled", what: "the packages with the most goroutines under the race detector, in random order", long: "2 minutes", computes: true,
-			needs: []need{needC}, commands: []command{raceTest("-shuffle=on")},
+			needs: []need{needC}, commands: []command{raceTest("-shuffle=on", "-timeout=60m")},
 		},
 		plantedStep, e2eAllStep, integrationStep, handbookStep, minorStep, deployStep, conformanceShortStep, canaryStep, examplesStep, cloudStep,
 		pageStep, chartStep, releaseStep, demoStep, kubeadmStep, chaosAllStep, simStep,
