@@ -222,7 +222,7 @@ var (
 
 	kubeadmStep = step{
 		name: "kubeadm", what: "two real kubeadm clusters of four nodes: the fleet in by docs/install.md, through upgrades and the loss of a node, and out again, and a hosted cluster (ARGS=\"-stages static\" for some)",
-		long: "25 minutes; the nodes' programs take 8 minutes to build", waits: true, sole: true, needs: []need{needNodes}, tools: append(slices.Clone(nodeTools), plane...), member: true,
+		long: "half an hour beside others; the nodes' programs take 8 minutes to build", waits: true, sole: true, needs: []need{needNodes}, tools: append(slices.Clone(nodeTools), plane...), member: true,
 		commands: []command{run("hack/node-packages.sh"), earlier, run("make", "--no-print-directory", "bin/planted/flotilla"), goRun("./test/kubeadm")},
 	}
 
