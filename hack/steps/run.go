@@ -104,8 +104,8 @@ const waitingLanes = 2
 // one, needs no second lane.
 func (r runner) together(steps []step, results []result, one func(runner, step) result) {
 	waits, computes := func(i int) bool { return steps[i].waits }, func(i int) bool { return steps[i].computes }
-	parts := parts(steps)
-	if len(parts) == 0 || len(steps) == 1 {
+	ends := parts(steps)
+	if len(ends) == 0 || len(steps) == 1 {
 		for i, s := range steps {
 			results[i] = one(r, s)
 		}
@@ -118,7 +118,7 @@ func (r runner) together(steps []step, results []result, one func(runner, step) 
 	var over atomic.Bool
 	waiting.Go(func() {
 		defer over.Store(true)
-		for _, end := range parts {
+		for _, end := range ends {
 			own := func(i int) bool { return i < end && waits(i) }
 			var lanes sync.WaitGroup
 			for range waitingLanes {

@@ -223,10 +223,11 @@
 // the object as it is. A pod that may have been created counts as one that its owner had too many,
 // or any owner in its namespace if the log lacks the request. It does so until a controller writes
 // into the status of a ReplicaSet or ReplicationController, by a cache of at least 30 s later, that
-// it has no more pods than the log shows. A server that is killed may have carried out writes that it never logged.
-// The log shows that only if its policy keeps the stage RequestReceived: a request that arrived and
-// never ended is such a write, and Lost counts these. Without that stage a pod that was deleted in
-// the moment of the kill counts as still there, and convicts the controller that replaces it.
+// it has no more pods than the log shows. A server that is killed may have carried out writes that
+// it never logged. The log shows that only if its policy keeps the stage RequestReceived: a request
+// that arrived and never ended is such a write, and Lost counts these. Without that stage a pod that
+// was deleted in the moment of the kill counts as still there, and convicts the controller that
+// replaces it.
 //
 // If the log lacks a part (gap in the log), objects are not convicted by what it showed before that.
 //

@@ -173,8 +173,9 @@ func TestCensusTwiceAMinute(t *testing.T) {
 	}
 }
 
-// TestWeightOfAnEarlierTerm drains a member and takes it back. What it published of its shards before
-// must not be on their Leases again: others have held them since, and they weigh something else.
+// TestWeightOfAnEarlierTerm drains a member and takes it back. What it published of its shards
+// before must not be on their Leases again: others have held them meanwhile, and they weigh
+// something else.
 func TestWeightOfAnEarlierTerm(t *testing.T) {
 	inBubble(t, 8, func(t *testing.T, s *testFleet) {
 		weigh := func(objects int64) {
