@@ -198,7 +198,8 @@ func (cp *ControlPlane) waitReady(ctx context.Context) error {
 	ready := func(ctx context.Context) (bool, error) {
 		// /readyz covers the RBAC bootstrap, but not the namespaces or the Service "kubernetes".
 		if last = client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); last != nil {
-			return false, nil
+			// envtest takes any server's answer on the port for a start.
+			return false, cp.signal(apiServerName, 0)
 		}
 		for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
 			_, last = client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})

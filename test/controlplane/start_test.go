@@ -79,20 +79,6 @@ func TestFailedStart(t *testing.T) {
 	}
 }
 
-func TestFreePort(t *testing.T) {
-	seen := map[int]bool{}
-	for range 100 {
-		port, err := controlplane.FreePort()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if seen[port] {
-			t.Fatalf("port %d was returned twice", port)
-		}
-		seen[port] = true
-	}
-}
-
 const orphanVariable = "FLOTILLA_TEST_ORPHAN"
 
 // runOrphan is the main function of the process that TestParentKilled kills.
