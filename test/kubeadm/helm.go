@@ -50,7 +50,7 @@ func (c *cluster) beforeUninstall(ctx context.Context) error {
 		func() error { return c.section(ctx, migrationPage, "the-way-back") },
 		func() error { return c.holds(ctx, false) },
 		func() error { return c.works(ctx, "after-helm", "stock") },
-		func() error { return c.out.step("the judge", func() error { return c.judge(ctx) }) },
+		func() error { return c.out.step("the judge", func() error { return c.judge(serversStay) }) },
 	)
 }
 

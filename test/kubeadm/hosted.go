@@ -60,7 +60,7 @@ func hosted(ctx context.Context, c *cluster) error {
 		func() error { return guest.worksWithoutNodes(ctx, "by-kustomize") },
 		func() error {
 			return c.out.step("the judge", func() error {
-				return c.judgeLogs(logFrom{name: "hosted", path: c.nodes[0].path(hostedAuditLog)})
+				return c.judgeLogs(serversStay, logFrom{name: "hosted", path: c.nodes[0].path(hostedAuditLog)})
 			})
 		},
 		func() error { return c.followHosted(ctx, "hosted-away") },

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,18 +38,27 @@ type logFrom struct {
 	offset     int64
 }
 
+// faults says whether a stage restarts or cuts off API servers. Without that no write may come late,
+// or be under way when its term ends, and nothing may be left undecided.
+type faults bool
+
+const (
+	serversStay faults = false
+	serversFail faults = true
+)
+
 // judge checks what all API servers have logged since mark against the Leases.
-func (c *cluster) judge(context.Context) error {
+func (c *cluster) judge(had faults) error {
 	var from []logFrom
 	for _, n := range c.central() {
 		from = append(from, logFrom{n.name, n.path(auditLog), c.marks[n.name]})
 	}
-	return c.judgeLogs(from...)
+	return c.judgeLogs(had, from...)
 }
 
 // judgeLogs checks the logs of a cluster's API servers against its Leases. Each server has its own
 // log, and every request is in exactly one.
-func (c *cluster) judgeLogs(from ...logFrom) error {
+func (c *cluster) judgeLogs(had faults, from ...logFrom) error {
 	var logs []audit.Log
 	broken := 0
 	for _, l := range from {
@@ -68,12 +76,15 @@ func (c *cluster) judgeLogs(from ...logFrom) error {
 	if err != nil {
 		return err
 	}
-	c.out.printf("judged: %d lines (%d broken), %d writes by version, %d by time, %d against the leader lock; pods and others: %d creates, %d deletes; in flight %d, undecided %d",
-		report.Lines, broken, report.ByVersion, report.ByTime, report.AgainstLeaderLock, report.Objects.Creates, report.Objects.Deletes, len(report.InFlight), len(report.Undecided))
+	c.out.printf("judged: %d lines (%d broken), %d writes by version, %d by time, %d against the leader lock; pods and others: %d creates, %d deletes; late %d, in flight %d, undecided %d",
+		report.Lines, broken, report.ByVersion, report.ByTime, report.AgainstLeaderLock, report.Objects.Creates, report.Objects.Deletes, report.Late, len(report.InFlight), len(report.Undecided))
 	for _, doubt := range report.Undecided {
 		c.out.printf("undecided: %v", doubt)
 	}
 	errs := []error{report.Err()}
+	if had == serversStay {
+		errs = append(errs, report.Undisturbed())
+	}
 	if writes := report.ByVersion + report.ByTime; report.AgainstLeaderLock < writes || writes == 0 {
 		errs = append(errs, fmt.Errorf("%d of %d writes were checked against the leader lock", report.AgainstLeaderLock, writes))
 	}

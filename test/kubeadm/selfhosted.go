@@ -45,7 +45,7 @@ func selfHosted(ctx context.Context, c *cluster) error {
 		func() error { return c.section(ctx, migrationPage, "the-way-back", stopFleet) },
 		func() error { return c.holds(ctx, false) },
 		func() error { return c.works(ctx, "back", "stock") },
-		func() error { return c.out.step("the judge", func() error { return c.judge(ctx) }) },
+		func() error { return c.out.step("the judge", func() error { return c.judge(serversFail) }) },
 		func() error { return c.section(ctx, installPage, "take-it-away") },
 	)
 }

@@ -38,7 +38,7 @@ func staticPods(ctx context.Context, c *cluster) error {
 		func() error { return c.upgrade(ctx) },
 		func() error { return c.toStock(ctx) },
 		func() error { return c.works(ctx, "after", "stock") },
-		func() error { return c.out.step("the judge", func() error { return c.judge(ctx) }) },
+		func() error { return c.out.step("the judge", func() error { return c.judge(serversFail) }) },
 		func() error { return c.forget(ctx) },
 	)
 }
