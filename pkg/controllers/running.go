@@ -69,13 +69,7 @@ func (c groupedController) Run(ctx context.Context) {
 
 // pause returns after d, or when ctx ends.
 func pause(ctx context.Context, clock election.Clock, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-	case <-ctx.Done():
+	if d > 0 {
+		election.Await(ctx, clock, nil, d)
 	}
 }

@@ -1,6 +1,7 @@
 package election
 
 import (
+	"context"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -29,4 +30,16 @@ func NewClock() Clock {
 		return c
 	}
 	return clock.RealClock{}
+}
+
+// Await returns when changed receives or is closed, after d by the clock, or when ctx ends. A nil
+// channel never does.
+func Await(ctx context.Context, clock Clock, changed <-chan struct{}, d time.Duration) {
+	timer := clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-changed:
+	case <-timer.C():
+	case <-ctx.Done():
+	}
 }

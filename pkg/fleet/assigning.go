@@ -12,6 +12,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/inforce"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/shardrun"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -39,7 +40,7 @@ func (m *Member) assignUntilDone(ctx, claimCtx context.Context, done func() bool
 	defer m.watchdog.rest()
 	for {
 		m.watchdog.feed(m.config.Clock.Now())
-		secured, began := m.leaderLocks.awaited(), m.config.Clock.Now()
+		secured, began := m.leadership.Awaited(), m.config.Clock.Now()
 		due := began.Add(m.assign(ctx, claimCtx))
 		if done() {
 			return
@@ -69,7 +70,7 @@ func (m *Member) concerns(lease election.Observation) bool {
 	if plan == nil || m.retiring.Load() {
 		return true
 	}
-	id, planned := plan.shardOf(m.config.Fleet, lease.Name)
+	id, planned := plan.ShardOf(m.config.Fleet, lease.Name)
 	if !planned {
 		return !lease.OfOtherFleet(m.config.Fleet)
 	}
@@ -115,22 +116,20 @@ func (m *Member) idle(ctx context.Context, changed, secured, elsewhere <-chan st
 
 // assign recomputes the assignment once and returns how long it holds if no Lease changes.
 func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
-	now := m.config.Clock.Now()
-	observations := m.observer.List()
-	m.noteMarks(ctx, observations, now)
-	roster := membership.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
-	m.journal.look(roster, m.observer.Get)
-	m.adopt(ctx, roster)
-	halts := m.lookForStop(ctx)
-	m.follow(ctx, claimCtx, observations, now)
-	force := m.inForce.Load()
-	plan := force.plan
-	holders, named := m.holders(force, observations, now)
-	known := leaseapi.KnownMembers(m.config.Fleet, observations)
+	s := m.snapshot()
+	now, roster := s.Now(), s.Roster()
+	m.noteMarks(ctx, s)
+	m.journal.look(s)
+	m.adopt(ctx, s)
+	halts := m.leadership.Look(ctx)
+	m.follow(ctx, claimCtx, s)
+	plan := m.inForce.Load()
+	holders, named := holders(plan, s)
+	known := s.Known()
 	a := m.Assignment()
 	var err error
 	if !m.isJoining(roster) {
-		a, err = assignment.Of(plan, force.digest, roster, known, holders, a)
+		a, err = assignment.Of(plan.Plan, plan.Digest(), roster, known, holders, a)
 	}
 	if err != nil {
 		// The plan was valid when it was adopted, so this is a bug. Keep what is held.
@@ -141,16 +140,16 @@ func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 	m.assignment.Store(&a)
 	var next map[shard.ID]string
 	if m.config.Standby && !halts {
-		next = a.Standbys(plan, named)
+		next = a.Standbys(plan.Plan, named)
 	}
-	secured, followed := m.leaderLocks.isSecured(), m.isFollowed(roster)
+	secured, followed := m.leadership.IsSecured(), m.judge.Followed(m.refusedVerdict(), plan, roster)
 	if !secured && !halts {
-		m.prospects.look(force, roster.Grown(), known, holders, now, m.settling())
+		m.prospects.look(plan, roster.Grown(), known, holders, now, m.settling())
 	}
 	runners := m.runners.list()
 	goals := make([]goal, len(runners))
 	for n, r := range runners {
-		switch _, planned := force.extents[r.shard.ID]; {
+		switch _, planned := plan.Extents()[r.shard.ID]; {
 		case halts:
 			goals[n] = goal{desired: election.Released}
 		case !planned:
@@ -164,7 +163,7 @@ func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 				Goal:    shardrun.Goal{Standby: m.prospects.assignment.Owner(r.shard.ID) == m.config.Member},
 			}
 		default:
-			goals[n] = m.goalOf(r, a, next, roster, now)
+			goals[n] = m.goalOf(r, a, next, s)
 		}
 	}
 	m.expect(runners, goals)
@@ -185,6 +184,22 @@ func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 	return m.config.Timing.RetryPeriod
 }
 
+// restIfDrained makes the member still, because the fleet is stopped, once it holds nothing and runs
+// nothing.
+func (m *Member) restIfDrained(ctx context.Context) {
+	if !slices.ContainsFunc(m.runners.list(), func(r *shardRunner) bool { return r.claimant.Claim() != nil || r.state().Work.IsRunning() }) {
+		m.leadership.Rest(ctx)
+	}
+}
+
+// reassign triggers a new assignment.
+func (m *Member) reassign() {
+	select {
+	case m.runners.left <- struct{}{}:
+	default: // one is to come
+	}
+}
+
 // isJoining reports whether this member gets no shard yet, because it joins a fleet with active
 // members. It computes no assignment until then: while a hundred members come, each would place all
 // shards again for each.
@@ -200,10 +215,7 @@ func (r *shardRunner) shun() {
 	text := m.observer.Get(leaseapi.PlanLease(m.config.Fleet)).Annotations[leaseapi.DocumentAnnotation]
 	r.update(func(now *standing) { now.shunned = &text })
 	r.claimant.SetDesired(election.Released)
-	select {
-	case m.runners.left <- struct{}{}: // the assignment under way may predate this
-	default:
-	}
+	m.reassign() // the one under way may predate this
 }
 
 // isShunned reports whether the plan for which the shard was given up is still on the plan's Lease,
@@ -232,7 +244,7 @@ func (m *Member) expect(runners []*shardRunner, goals []goal) {
 }
 
 // goalOf returns the goal of a planned shard's runner.
-func (m *Member) goalOf(r *shardRunner, a assignment.Assignment, next map[shard.ID]string, roster membership.Roster, now time.Time) goal {
+func (m *Member) goalOf(r *shardRunner, a assignment.Assignment, next map[shard.ID]string, s leaseapi.Snapshot) goal {
 	owner := a.Owner(r.shard.ID)
 	owned, held := owner == m.config.Member, r.claimant.Claim() != nil
 	var lease election.Observation
@@ -240,10 +252,10 @@ func (m *Member) goalOf(r *shardRunner, a assignment.Assignment, next map[shard.
 		lease = m.observer.Get(r.lease)
 	}
 	return goal{
-		desired: desired(owned, held, held && asked(lease, owner, roster)),
+		desired: desired(owned, held, held && asked(lease, owner, s.Roster())),
 		Goal: shardrun.Goal{
 			Owned:   owned,
-			Wanted:  owned && !held && lease.Holder != m.incarnation && m.isHeld(lease, now),
+			Wanted:  owned && !held && lease.Holder != m.incarnation && s.IsHeld(lease),
 			Standby: !owned && next[r.shard.ID] == m.config.Member,
 		},
 	}
@@ -275,30 +287,21 @@ func asked(lease election.Observation, owner string, roster membership.Roster) b
 // holders returns, for each shard, the member that holds it and the member that its Lease names,
 // expired or not. Standbys go by the latter: a shard gets no other owner before its holder is known
 // to have ended.
-func (m *Member) holders(plan *inForce, leases []election.Observation, now time.Time) (holders, named map[shard.ID]string) {
-	holders, named = make(map[shard.ID]string, len(plan.shards)), make(map[shard.ID]string, len(plan.shards))
+func holders(plan *inforce.Plan, s leaseapi.Snapshot) (holders, named map[shard.ID]string) {
+	holders, named = make(map[shard.ID]string, len(plan.Shards())), make(map[shard.ID]string, len(plan.Shards()))
+	leases := s.Leases()
 	for i := range leases {
 		lease := &leases[i]
-		id, planned := plan.shardOf(m.config.Fleet, lease.Name)
+		id, planned := plan.ShardOf(s.Fleet(), lease.Name)
 		if !planned || lease.Holder == "" {
 			continue
 		}
 		named[id] = leaserecord.MemberOf(lease.Holder)
-		if m.isHeld(*lease, now) {
+		if s.IsHeld(*lease) {
 			holders[id] = named[id]
 		}
 	}
 	return holders, named
-}
-
-// isShard reports whether a Lease belongs to a shard of the fleet.
-func (m *Member) isShard(o election.Observation) bool {
-	return leaseapi.IsShard(m.config.Fleet, o, m.observer.Get)
-}
-
-// isHeld reports whether a Lease has a holder and has not expired.
-func (m *Member) isHeld(lease election.Observation, now time.Time) bool {
-	return lease.IsHeld(now, m.config.Timing.LeaseDuration)
 }
 
 // note logs changes of the roster.

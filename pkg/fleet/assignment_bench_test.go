@@ -15,6 +15,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/inforce"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -25,7 +26,7 @@ const (
 	manyMembers = 100
 )
 
-func manyShardsPlan(b *testing.B) *inForce {
+func manyShardsPlan(b *testing.B) *inforce.Plan {
 	b.Helper()
 	ranges, err := shard.EqualRanges(manyShards)
 	if err != nil {
@@ -35,7 +36,7 @@ func manyShardsPlan(b *testing.B) *inForce {
 	for i, r := range ranges {
 		ring.Shards = append(ring.Shards, shard.Shard{ID: shard.ID{Ring: ring.Name, Name: fmt.Sprintf("%03d", i)}, Range: r})
 	}
-	return newInForce(shard.Plan{Generation: 1, Rings: []shard.Ring{ring}})
+	return inforce.New(shard.Plan{Generation: 1, Rings: []shard.Ring{ring}})
 }
 
 // manyLeases returns the Leases of many active members.
@@ -59,7 +60,7 @@ func manyLeases(now time.Time) []*coordinationv1.Lease {
 }
 
 // manyHolders returns who should hold what.
-func manyHolders(b *testing.B, plan *inForce, now time.Time) (assignment.Assignment, membership.Roster, []membership.Member, map[shard.ID]string) {
+func manyHolders(b *testing.B, plan *inforce.Plan, now time.Time) (assignment.Assignment, membership.Roster, []membership.Member, map[shard.ID]string) {
 	b.Helper()
 	var seen []election.Observation
 	for _, l := range manyLeases(now) {
@@ -67,12 +68,12 @@ func manyHolders(b *testing.B, plan *inForce, now time.Time) (assignment.Assignm
 		seen = append(seen, o)
 	}
 	roster, known := membership.RosterFrom("flotilla", seen, 15*time.Second, now), leaseapi.KnownMembers("flotilla", seen)
-	a, err := assignment.Of(plan.plan, plan.digest, roster, known, nil, assignment.Assignment{})
+	a, err := assignment.Of(plan.Plan, plan.Digest(), roster, known, nil, assignment.Assignment{})
 	if err != nil || len(a.Members()) != manyMembers {
 		b.Fatalf("%d members, %v", len(a.Members()), err)
 	}
 	holders := map[shard.ID]string{}
-	for _, s := range plan.shards {
+	for _, s := range plan.Shards() {
 		holders[s.ID] = a.Owner(s.ID)
 	}
 	return a, roster, known, holders
@@ -86,7 +87,7 @@ func BenchmarkAssignment(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		var err error
-		if a, err = assignment.Of(plan.plan, plan.digest, roster, known, holders, a); err != nil {
+		if a, err = assignment.Of(plan.Plan, plan.Digest(), roster, known, holders, a); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -98,7 +99,7 @@ func BenchmarkAssign(b *testing.B) {
 	clock := election.NewClock()
 	now, plan := clock.Now(), manyShardsPlan(b)
 	m, err := New(Config{
-		Fleet: "flotilla", Member: "m-0", Plan: plan.plan, Leases: leasetest.NewStore().Client("m-0"), Clock: clock,
+		Fleet: "flotilla", Member: "m-0", Plan: plan.Plan, Leases: leasetest.NewStore().Client("m-0"), Clock: clock,
 		Timing: election.DefaultTiming(), Build: func(context.Context, Work) (Instance, error) { return nil, nil }, Exit: func(string) {},
 	})
 	if err != nil {
@@ -110,7 +111,7 @@ func BenchmarkAssign(b *testing.B) {
 	for _, l := range manyLeases(now) {
 		list.Items = append(list.Items, *l)
 	}
-	for i, s := range plan.shards {
+	for i, s := range plan.Shards() {
 		holder, term, seconds := holders[s.ID]+"_1", int32(1), int32(15)
 		list.Items = append(list.Items, coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{
@@ -122,7 +123,7 @@ func BenchmarkAssign(b *testing.B) {
 	m.observer.Listed(list)
 	ctx, stop := context.WithCancel(b.Context())
 	stop() // no runner claims anything
-	for _, s := range plan.shards {
+	for _, s := range plan.Shards() {
 		r, err := m.newShardRunner(s, plan)
 		if err != nil {
 			b.Fatal(err)
@@ -137,7 +138,7 @@ func BenchmarkAssign(b *testing.B) {
 		m.observer.Observe(next)
 		m.assign(ctx, ctx)
 	}
-	if owner := m.Assignment().Owner(plan.shards[0].ID); owner != holders[plan.shards[0].ID] {
-		b.Fatalf("the first shard is given to %q, want %q", owner, holders[plan.shards[0].ID])
+	if owner := m.Assignment().Owner(plan.Shards()[0].ID); owner != holders[plan.Shards()[0].ID] {
+		b.Fatalf("the first shard is given to %q, want %q", owner, holders[plan.Shards()[0].ID])
 	}
 }

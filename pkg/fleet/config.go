@@ -12,7 +12,9 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leadership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/planner"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
@@ -82,7 +84,7 @@ type Config struct {
 	// Default 0; must not be negative.
 	LeaderLockDelay time.Duration
 	// Replanning configures this member as the planner.
-	Replanning Replanning
+	Replanning planner.Replanning
 	// CensusInterval is how often holders publish the weight of their shards. The first time is a
 	// sixth of it after they begin. They wait only half of it after the number of objects in a
 	// range has clearly changed, or a sixth after it has grown by more than Replanning.Urgent, but
@@ -203,22 +205,6 @@ type Load struct {
 	Shared, Fixed int64
 }
 
-// Replanning configures how the planner balances the ranges of namespaced rings. With the zero
-// value the planner only restores a plan that was spoilt.
-type Replanning struct {
-	// Interval is how long the planner waits before its first change for the sake of weights, and
-	// between two such changes; 0 means never. A shard that was moved or made because of its weight
-	// rests for twelve intervals. The planner reacts to members that come or go as soon as the last
-	// change is done.
-	Interval time.Duration
-	// Urgent is a ratio: the weight of the heaviest member to the lowest weight that it could have.
-	// Above Urgent the planner does not wait for Interval, as long as no member is away. It must be
-	// greater than Limits.Trigger. Above 1.15 times Urgent shards do not rest. Default 1.3.
-	Urgent float64
-	// Limits bound each change. Default: shard.DefaultLimits().
-	Limits shard.Limits
-}
-
 // Work is the argument of Build.
 type Work struct {
 	Shard shard.Shard
@@ -239,6 +225,10 @@ type Work struct {
 	// longer waits for caches. It does not block.
 	Running func()
 }
+
+// EventLeaderLock is the prefix of the events of a leader lock's Lease. The rest of the Type is that
+// of the event of package election.
+const EventLeaderLock = leadership.EventPrefix
 
 // Events besides those of a claim.
 const (
@@ -270,11 +260,17 @@ const (
 	EventForgotten election.EventType = "forgotten"
 	// EventPlanWritten: this member sent a plan to the plan's Lease in Duration. Err is set if that
 	// failed.
-	EventPlanWritten election.EventType = "plan-written"
+	EventPlanWritten = planner.EventWritten
 	// EventPlanAdopted: a plan has come into force.
 	EventPlanAdopted election.EventType = "plan-adopted"
 	// EventPlanRestored: this member restored the last good plan after somebody had spoilt it.
-	EventPlanRestored election.EventType = "plan-restored"
+	EventPlanRestored = planner.EventRestored
+	// EventPlanAdapted: this member changed the plan for the builds of the members. Err describes
+	// the changes.
+	EventPlanAdapted = planner.EventAdapted
+	// EventRetired: this member emptied the Lease of a shard that the plan does not have, or failed
+	// to because of Err.
+	EventRetired = planner.EventRetired
 	// EventPlanRefused: the plan on the plan's Lease cannot be used because of Err. The last good
 	// one stays in force, or comes into force if the member has just started. Err wraps
 	// ErrWithoutPlan if no good plan is known.

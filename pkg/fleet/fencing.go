@@ -16,6 +16,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/membership"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 const (
@@ -64,17 +65,17 @@ func (m *Member) PublishCredential(ctx context.Context, c membership.Credential)
 
 // noteMarks records when incarnations were first seen fenced, and ends the membership if this one
 // is.
-func (m *Member) noteMarks(ctx context.Context, observations []election.Observation, now time.Time) {
+func (m *Member) noteMarks(ctx context.Context, s leaseapi.Snapshot) {
 	f := m.fencing
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	seen := make(map[string]time.Time, len(f.seen))
-	for _, o := range observations {
+	for _, o := range s.Leases() {
 		for _, incarnation := range o.FencedIncarnations() {
 			if leaserecord.MemberLease(m.config.Fleet, leaserecord.MemberOf(incarnation)) != o.Name {
 				continue // anybody may have written it
 			}
-			seen[incarnation] = now
+			seen[incarnation] = s.Now()
 			if first, known := f.seen[incarnation]; known {
 				seen[incarnation] = first
 			}

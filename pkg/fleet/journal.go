@@ -72,16 +72,17 @@ func (j *journal) follow(observer *election.Observer) (stop func()) {
 
 // look records which members have fallen silent, or have returned, since the last call: no change
 // of a Lease shows that.
-func (j *journal) look(roster membership.Roster, get func(lease string) election.Observation) {
+func (j *journal) look(s leaseapi.Snapshot) {
 	if faults.Bare {
 		return
 	}
+	roster := s.Roster()
 	j.mu.Lock()
 	last := j.last
 	j.last = roster
 	j.mu.Unlock()
 	for _, m := range last.Members() {
-		o := get(leaserecord.MemberLease(j.fleet, m.Name))
+		o := s.Get(leaserecord.MemberLease(j.fleet, m.Name))
 		if _, live := roster.Get(m.Name); !live && o.Holder == m.Incarnation {
 			j.mu.Lock()
 			j.silent[m.Name] = m.Incarnation
@@ -95,7 +96,7 @@ func (j *journal) look(roster membership.Roster, get func(lease string) election
 		delete(j.silent, m.Name)
 		j.mu.Unlock()
 		if silent && before == m.Incarnation {
-			j.add(history.Resumed(j.fleet, get(leaserecord.MemberLease(j.fleet, m.Name))))
+			j.add(history.Resumed(j.fleet, s.Get(leaserecord.MemberLease(j.fleet, m.Name))))
 		}
 	}
 }

@@ -16,7 +16,6 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
-	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/history"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -175,18 +174,16 @@ func TestJournalOfARandomHistory(t *testing.T) {
 // TestJournalOfAMemberThatReturns tests a silent member whose Lease nobody takes, and that renews
 // again.
 func TestJournalOfAMemberThatReturns(t *testing.T) {
-	leases := map[string]election.Observation{"flotilla-member-a": seenMember("a_1", "active", nil)}
-	get := func(name string) election.Observation { return leases[name] }
-	roster := func(now time.Time) membership.Roster {
-		return membership.RosterFrom("flotilla", slices.Collect(maps.Values(leases)), 0, now)
-	}
 	j := newJournal("flotilla", clocktesting.NewFakeClock(journalStart))
-	j.look(roster(journalStart), get)
-	j.look(roster(journalStart.Add(time.Minute)), get)
-	j.look(roster(journalStart.Add(time.Minute)), get)
-	j.look(roster(journalStart), get)
-	leases["flotilla-member-a"] = seenMember("", "leaving", nil)
-	j.look(roster(journalStart), get)
+	look := func(member election.Observation, now time.Time) {
+		j.look(leaseapi.NewSnapshot("flotilla", []election.Observation{member}, 0, now))
+	}
+	active := seenMember("a_1", "active", nil)
+	look(active, journalStart)
+	look(active, journalStart.Add(time.Minute))
+	look(active, journalStart.Add(time.Minute))
+	look(active, journalStart)
+	look(seenMember("", "leaving", nil), journalStart)
 	var kinds []history.Kind
 	for _, e := range j.list() {
 		kinds = append(kinds, e.Kind)

@@ -13,7 +13,10 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/inforce"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leadership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/planner"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -25,25 +28,23 @@ type Member struct {
 	observer    *election.Observer
 	membership  *membership.Membership
 	runners     runners
-	inForce     atomic.Pointer[inForce]
+	judge       *inforce.Judge
+	planner     *planner.Planner
+	inForce     atomic.Pointer[inforce.Plan]
 	refused     atomic.Pointer[refusal]
-	lastPlan    atomic.Pointer[lastPlan]
-	covers      covers
+	covers      inforce.Covers
 	// retiring is set while there are runners of shards that have left the plan.
 	retiring atomic.Bool
 	// expected are the ranges that Config.Expect was told last; only the loop that assigns uses it.
-	expected []shard.Range
-	// catalogue is the list of this build's controllers that the member publishes on its Lease.
-	catalogue   string
-	assignment  atomic.Pointer[assignment.Assignment]
-	prospects   prospects
-	fencing     *fencing
-	leaderLocks *leaderLocks
-	stopping    stopping
-	journal     *journal
-	readiness   readiness
-	slots       *slots
-	lists       lists
+	expected   []shard.Range
+	assignment atomic.Pointer[assignment.Assignment]
+	prospects  prospects
+	fencing    *fencing
+	leadership *leadership.Leadership
+	journal    *journal
+	readiness  readiness
+	slots      *slots
+	lists      lists
 	// started is set once the member may claim.
 	started  atomic.Bool
 	watchdog watchdog
@@ -106,8 +107,9 @@ func New(c Config) (*Member, error) {
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}
-	m := &Member{config: c, runners: newRunners(), catalogue: c.Catalogue.Known().String(), incarnation: leaserecord.NewIncarnation(c.Member), slots: newSlots(c.Handoffs), fencing: newFencing(), stopping: stopping{stilled: make(chan struct{}, 1)}, journal: newJournal(c.Fleet, c.Clock)}
+	m := &Member{config: c, runners: newRunners(), incarnation: leaserecord.NewIncarnation(c.Member), slots: newSlots(c.Handoffs), fencing: newFencing(), journal: newJournal(c.Fleet, c.Clock)}
 	m.assignment.Store(&assignment.Assignment{})
+	m.judge = inforce.NewJudge(m.incarnation, c.Check, c.Catalogue)
 	var err error
 	m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: c.Fleet, Extra: c.LeaderLocks, Client: c.Leases, Clock: c.Clock})
 	if err != nil {
@@ -130,8 +132,40 @@ func New(c Config) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.leaderLocks, err = m.newLeaderLocks()
+	if m.planner, err = m.newPlanner(); err != nil {
+		return nil, err
+	}
+	m.leadership, err = leadership.New(leadership.Config{
+		Fleet: c.Fleet, Member: c.Member, Incarnation: m.incarnation, Locks: c.LeaderLocks, Delay: c.LeaderLockDelay,
+		Leases: c.Leases, Read: m.read, Observer: m.observer, Membership: m.membership, Clock: c.Clock, Timing: c.Timing,
+		Observe: func(e election.Event) { c.Observe(Event{Event: e}) },
+		Resumed: m.reassign,
+	})
 	return m, err
+}
+
+func (m *Member) newPlanner() (*planner.Planner, error) {
+	c := &m.config
+	return planner.New(planner.Config{
+		Fleet: c.Fleet, Incarnation: m.incarnation, Leases: c.Leases, Observer: m.observer, Membership: m.membership,
+		Clock: c.Clock, Timing: c.Timing, Replanning: c.Replanning, Judge: m.judge, Covers: &m.covers,
+		Member: func() planner.Member {
+			return planner.Member{
+				InForce: m.inForce.Load(), Refused: m.refusedVerdict(), Assignment: m.Assignment(), Joining: m.isJoining(m.Roster()),
+			}
+		},
+		Stop:    func() string { return m.leadership.StopText() },
+		Observe: func(e election.Event) { c.Observe(Event{Event: e}) },
+		OnStuck: func(stuck election.StuckClaim) { c.Exit(stuckReason(stuck)) },
+	})
+}
+
+// snapshot returns what is known of the fleet's Leases now.
+func (m *Member) snapshot() leaseapi.Snapshot { return m.snapshotOf(m.observer.List()) }
+
+// snapshotOf returns observations, which must be sorted by name, as what is known now.
+func (m *Member) snapshotOf(observations []election.Observation) leaseapi.Snapshot {
+	return leaseapi.NewSnapshot(m.config.Fleet, observations, m.config.Timing.LeaseDuration, m.config.Clock.Now())
 }
 
 // Incarnation returns the identity of this process start.
@@ -155,20 +189,20 @@ func (m *Member) Run(ctx context.Context) error {
 
 	memberCtx, stopMembership := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopMembership()
-	leaderLocksCtx, stopLeaderLocks := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopLeaderLocks()
-	ended, leaderLocksEnded := make(chan error, 1), make(chan error, 1)
+	leadershipCtx, stopLeadership := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopLeadership()
+	ended, leadershipEnded := make(chan error, 1), make(chan error, 1)
 	go func() { ended <- m.membership.Run(memberCtx) }()
-	go func() { leaderLocksEnded <- m.leaderLocks.run(leaderLocksCtx) }()
+	go func() { leadershipEnded <- m.leadership.Run(leadershipCtx) }()
 	err := m.lead(ctx)
 	m.membership.Leave()
 	stopMembership()
 	lost := <-ended
 	// Last of all: while the fleet holds the leader locks, nobody else runs what it runs.
-	stopLeaderLocks()
-	err = errors.Join(err, <-leaderLocksEnded)
-	if err == nil && lost == nil {
-		m.leaderLocks.release(context.WithoutCancel(ctx))
+	stopLeadership()
+	err = errors.Join(err, <-leadershipEnded)
+	if err == nil && lost == nil && m.started.Load() {
+		m.leadership.Release(context.WithoutCancel(ctx))
 	}
 	if failure := m.failure.Load(); lost != nil && failure != nil {
 		lost = fmt.Errorf("%w; the last request for its Lease failed: %w", lost, *failure)
@@ -208,7 +242,7 @@ func (m *Member) lead(ctx context.Context) error {
 	case <-m.membership.Joined():
 	case <-m.membership.Lost():
 		return nil
-	case <-m.leaderLocks.lost:
+	case <-m.leadership.Lost():
 		return nil // give up its Lease, which another incarnation may still hold
 	case <-ctx.Done():
 		return nil
@@ -219,13 +253,9 @@ func (m *Member) lead(ctx context.Context) error {
 	claimCtx, stopClaims := context.WithCancel(context.WithoutCancel(ctx))
 	defer m.runners.all.Wait()
 	defer stopClaims()
-	planner, err := m.newPlanner()
-	if err != nil {
-		return err
-	}
-	m.runners.all.Go(func() { planner.run(claimCtx) })
+	m.runners.all.Go(func() { m.planner.Run(claimCtx) })
 	m.runners.all.Go(func() { m.tellMemory(claimCtx) })
-	m.stopping.begin()
+	m.leadership.Claims()
 	m.assignUntilDone(ctx, claimCtx, func() bool { return false })
 	// Leave the roster first, so that others prepare for the shards to be handed over.
 	m.membership.Leave()

@@ -51,7 +51,7 @@ func (r *shardRunner) handover() *Handover {
 	h := &Handover{Reason: ReasonUnwanted, To: m.observer.Get(r.lease).NextHolder()}
 	h.Drain, h.Overdue = r.term.drained()
 	switch plan := m.inForce.Load(); {
-	case !plan.has(r.shard.ID, r.extent):
+	case !plan.Has(r.shard.ID, r.extent):
 		h.Reason, h.To = ReasonPlan, ""
 	case m.membership.State() == membership.Leaving:
 		h.Reason = ReasonLeaving

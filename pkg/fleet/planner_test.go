@@ -9,6 +9,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/planner"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -91,7 +92,7 @@ func TestPlannerBalances(t *testing.T) {
 		}
 		const interval = time.Minute
 		replanning := func(c *Config) {
-			c.Replanning = Replanning{Interval: interval}
+			c.Replanning = planner.Replanning{Interval: interval}
 			c.CensusInterval = 30 * time.Second
 		}
 		for _, name := range []string{"a", "b", "c"} {
@@ -147,7 +148,7 @@ func TestPlannerWeighsGroups(t *testing.T) {
 			s.weights[fmt.Sprintf("team-%03d", i)] = 30
 		}
 		replanning := func(c *Config) {
-			c.Replanning, c.CensusInterval = Replanning{Interval: time.Hour}, time.Minute
+			c.Replanning, c.CensusInterval = planner.Replanning{Interval: time.Hour}, time.Minute
 		}
 		processes := map[string]*process{}
 		for _, name := range []string{"a", "b", "c", "d"} {
@@ -203,7 +204,7 @@ func TestPlannerLetsShardsRest(t *testing.T) {
 		drift()
 		for _, name := range []string{"a", "b", "c"} {
 			s.launch(name, func(c *Config) {
-				c.Replanning, c.CensusInterval = Replanning{Interval: 5 * time.Minute}, time.Minute
+				c.Replanning, c.CensusInterval = planner.Replanning{Interval: 5 * time.Minute}, time.Minute
 			})
 		}
 		pass(2 * time.Hour)
@@ -249,22 +250,22 @@ func TestPlannerDies(t *testing.T) {
 		processes := map[string]*process{}
 		for _, name := range []string{"a", "b", "c"} {
 			processes[name] = s.launch(name, func(c *Config) {
-				c.Replanning, c.CensusInterval = Replanning{Interval: 30 * time.Second}, 10*time.Second
+				c.Replanning, c.CensusInterval = planner.Replanning{Interval: 30 * time.Second}, 10*time.Second
 			})
 		}
 		pass(time.Minute)
 		for range 3 {
-			planner := leaserecord.MemberOf(leaserecord.From(s.store.Get(leaseapi.PlanLease("flotilla"))).Holder)
+			holder := leaserecord.MemberOf(leaserecord.From(s.store.Get(leaseapi.PlanLease("flotilla"))).Holder)
 			before := s.known(t).Generation
-			processes[planner].client.Block()
+			processes[holder].client.Block()
 			pass(20 * time.Second)
-			processes[planner].client.Unblock()
-			<-processes[planner].ended
-			processes[planner] = s.launch(planner, func(c *Config) {
-				c.Replanning, c.CensusInterval = Replanning{Interval: 30 * time.Second}, 10*time.Second
+			processes[holder].client.Unblock()
+			<-processes[holder].ended
+			processes[holder] = s.launch(holder, func(c *Config) {
+				c.Replanning, c.CensusInterval = planner.Replanning{Interval: 30 * time.Second}, 10*time.Second
 			})
 			pass(2 * time.Minute)
-			t.Logf("planner %s died: generation %d became %d", planner, before, s.known(t).Generation)
+			t.Logf("planner %s died: generation %d became %d", holder, before, s.known(t).Generation)
 		}
 		pass(10 * time.Minute)
 		s.known(t)
@@ -273,30 +274,4 @@ func TestPlannerDies(t *testing.T) {
 			t.Errorf("max/mean is %.2f: %v", ratio, loads)
 		}
 	})
-}
-
-// TestUnsettled checks that members without a shard, and shards of members that are gone, do not
-// wait for the planner's interval. A pin to a drained member does wait. Otherwise the planner would
-// act on the weights at every look for as long as the pin exists.
-func TestUnsettled(t *testing.T) {
-	ab := []string{"a", "b"}
-	for name, test := range map[string]struct {
-		shards []shard.Shard
-		want   int
-	}{
-		"no homes yet":            {[]shard.Shard{{}, {}}, 0},
-		"as it is to be":          {[]shard.Shard{{Home: "b"}, {Home: "a"}, {Home: "a"}}, 0},
-		"one has come":            {[]shard.Shard{{Home: "a"}, {Home: "a"}}, 1},
-		"one has gone":            {[]shard.Shard{{Home: "a"}, {Home: "b"}, {Home: "c"}}, 1},
-		"one came, one has gone":  {[]shard.Shard{{Home: "a"}, {Home: "c"}, {Home: "c"}}, 3},
-		"a pin is a shard":        {[]shard.Shard{{Home: "a"}, {Pin: "b", Home: "a"}}, 0},
-		"a pin to one that went":  {[]shard.Shard{{Home: "a"}, {Home: "b"}, {Pin: "c", Home: "a"}}, 0},
-		"under the pin, long ago": {[]shard.Shard{{Home: "a"}, {Pin: "b", Home: "c"}}, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := unsettled(shard.Ring{Shards: test.shards}, ab); got != test.want {
-				t.Errorf("%d unsettled, want %d", got, test.want)
-			}
-		})
-	}
 }

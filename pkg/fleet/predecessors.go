@@ -91,7 +91,7 @@ func (w *working) holding(names []string, now time.Time) []election.Observation 
 	var rivals []election.Observation
 	for _, name := range names {
 		o := m.observer.Get(name)
-		if says, _ := m.covers.of(o, m.config.Fleet, plan); says.Overlaps(w.extent) && m.isHeld(o, now) {
+		if says, _ := m.covers.Of(o, m.config.Fleet, plan); says.Overlaps(w.extent) && o.IsHeld(now, m.config.Timing.LeaseDuration) {
 			rivals = append(rivals, o)
 		}
 	}
@@ -170,11 +170,6 @@ func (w *working) within(ctx context.Context, step func(context.Context) error) 
 	ctx, cancel := context.WithTimeout(ctx, w.member.config.HandoffTimeout)
 	defer cancel()
 	return step(ctx)
-}
-
-// isReady reports whether the holder of a Lease has everything prepared, or runs.
-func (m *Member) isReady(o election.Observation, now time.Time) bool {
-	return m.isHeld(o, now) && (leaseapi.SaysReady(o) || leaseapi.SaysRunning(o))
 }
 
 func names(leases []election.Observation) []string {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -15,7 +16,6 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
-	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // waitForLeases waits until all Leases have been listed, and logs why it waits.
@@ -52,26 +52,37 @@ func (m *Member) list(ctx context.Context, options metav1.ListOptions) (*coordin
 	return m.config.Leases.List(ctx, options)
 }
 
-// readAll lists the Leases, and returns what is now known of each.
-func (m *Member) readAll(ctx context.Context) ([]election.Observation, error) {
+// read lists the Leases, and records those that the observer keeps.
+func (m *Member) read(ctx context.Context) (*coordinationv1.LeaseList, error) {
 	list, err := m.list(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	return m.observeAll(list), nil
+	for i := range list.Items {
+		if m.observer.Watches(list.Items[i].Name) {
+			m.observer.Observe(&list.Items[i])
+		}
+	}
+	return list, nil
 }
 
-// observeAll records the fleet's Leases in a list, and returns what is now known of each.
-func (m *Member) observeAll(list *coordinationv1.LeaseList) []election.Observation {
+// readAll reads the Leases, and returns what is now known of each that was there, sorted by name.
+func (m *Member) readAll(ctx context.Context) ([]election.Observation, error) {
+	list, err := m.read(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var seen []election.Observation
 	for i := range list.Items {
 		if name := list.Items[i].Name; m.observer.Watches(name) {
-			m.observer.Observe(&list.Items[i])
 			seen = append(seen, m.observer.Get(name))
 		}
 	}
-	return seen
+	slices.SortFunc(seen, func(a, b election.Observation) int { return strings.Compare(a.Name, b.Name) })
+	return seen, nil
 }
+
+var errStopped = errors.New("the fleet is stopped")
 
 var errNotInPlan = errors.New("the shard is not in the plan")
 
@@ -143,51 +154,25 @@ func (m *Member) preflightIn(ctx context.Context, seen []election.Observation, r
 	if lease := m.observer.Get(r.lease); lease.Holder != m.incarnation {
 		return others{}, fmt.Errorf("the Lease %s names %q", lease.Name, lease.Holder)
 	}
+	s := m.snapshotOf(seen)
 	plan := m.inForce.Load()
-	for _, o := range seen {
-		if o.Name != leaseapi.PlanLease(m.config.Fleet) {
-			continue
-		}
-		plan = m.judge(plan, o, m.Roster()).plan
+	if o := s.Get(leaseapi.PlanLease(m.config.Fleet)); o.Exists {
+		plan = m.judge.Of(plan, o, m.snapshot()).Plan
 	}
-	if m.lookForStop(ctx) {
+	if m.leadership.Look(ctx) {
 		return others{}, errStopped
 	}
-	if !plan.has(r.shard.ID, r.extent) {
-		return others{}, fmt.Errorf("%w of generation %d", errNotInPlan, plan.plan.Generation)
+	if !plan.Has(r.shard.ID, r.extent) {
+		return others{}, fmt.Errorf("%w of generation %d", errNotInPlan, plan.Generation)
 	}
-	now := m.config.Clock.Now()
-	found := others{all: m.overlapping(seen, plan, r.shard.ID, r.extent)}
+	found := others{all: m.covers.Overlapping(s, plan, r.shard.ID, r.extent)}
 	for _, o := range found.all {
 		switch {
-		case m.isHeld(o, now) && !faults.PredecessorsIgnored:
+		case s.IsHeld(o) && !faults.PredecessorsIgnored:
 			found.rivals = append(found.rivals, o)
 		case o.Holder != "":
 			found.dead = append(found.dead, o)
 		}
 	}
 	return found, nil
-}
-
-// overlapping returns the Leases of other shards that cover some of what the shard covers.
-func (m *Member) overlapping(seen []election.Observation, plan *inForce, id shard.ID, extent shard.Extent) []election.Observation {
-	var found []election.Observation
-	own := leaseapi.ShardLease(m.config.Fleet, id)
-	for _, o := range seen {
-		if o.Name == own || !m.isShard(o) {
-			continue
-		}
-		if says, planned := m.covers.of(o, m.config.Fleet, plan); !planned && says.Overlaps(extent) {
-			found = append(found, o)
-		}
-	}
-	m.covers.keep(len(seen))
-	return found
-}
-
-// isPlanned reports whether a Lease belongs to a shard in the plan; two of those never overlap. A
-// Lease that claims to cover something else is from before the plan was started from scratch.
-func (m *Member) isPlanned(o election.Observation, plan *inForce) bool {
-	_, planned := m.covers.of(o, m.config.Fleet, plan)
-	return planned
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/election/membership"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leadership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/shardrun"
 )
@@ -42,7 +43,7 @@ type preparation struct {
 	unsecured bool
 	// under is the hold of the leader locks in which the preparation began. Between two holds,
 	// others may have written too.
-	under *hold
+	under *leadership.Hold
 
 	// filling ends when filling should stop; cancel ends it.
 	filling context.Context // Lives only as long as its filling.
@@ -71,7 +72,7 @@ func (r *shardRunner) newPreparation() (*preparation, error) {
 	m := r.member
 	f, err := fence.New(fence.Config{
 		Member: m.incarnation, Shard: r.shard.ID.String(), Clock: m.config.Clock,
-		Permit: m.leaderLocks.permit, OnRefused: r.refusedWrite,
+		Permit: m.leadership.Permit, OnRefused: r.refusedWrite,
 	})
 	if err != nil {
 		return nil, err
@@ -87,7 +88,7 @@ func (r *shardRunner) newPreparation() (*preparation, error) {
 // build builds the instance. ctx supplies values; it must not end before the instance does.
 func (p *preparation) build(ctx context.Context, r *shardRunner) error {
 	m := r.member
-	ring, _ := r.now.Load().plan.plan.Ring(r.shard.Ring)
+	ring, _ := r.now.Load().plan.Ring(r.shard.Ring)
 	lacking := func(c string) bool { return slices.Contains(r.lacks, c) }
 	work := Work{
 		Shard:       r.shard,
@@ -263,8 +264,8 @@ func (r *shardRunner) newAhead(ctx context.Context) *preparation {
 		done := make(chan struct{})
 		return &preparation{err: err, done: done, cancel: func() {}, closeFence: func() {}}
 	}
-	p.under = m.leaderLocks.current()
-	p.unsecured = !p.under.isSecured()
+	p.under = m.leadership.Current()
+	p.unsecured = !p.under.IsSecured()
 	p.began = m.config.Clock.Now()
 	lease := m.observer.Get(r.lease)
 	p.term, p.followed = lease.Transitions, leaseapi.SaysRunning(lease)
@@ -321,11 +322,5 @@ func (m *Member) pause(ctx context.Context, d time.Duration) { m.await(ctx, nil,
 
 // await returns when changed receives, after d, or when ctx ends.
 func (m *Member) await(ctx context.Context, changed <-chan struct{}, d time.Duration) {
-	timer := m.config.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-changed:
-	case <-timer.C():
-	case <-ctx.Done():
-	}
+	election.Await(ctx, m.config.Clock, changed, d)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/inforce"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -27,7 +28,7 @@ func (m *Member) settling() time.Duration { return 2 * m.config.Timing.RetryPeri
 
 // look computes the assignment for a roster in which joining members count as active, once its
 // members have been stable for settling. Until then the last assignment applies.
-func (p *prospects) look(force *inForce, roster membership.Roster, known []membership.Member, holders map[shard.ID]string, now time.Time, settling time.Duration) {
+func (p *prospects) look(plan *inforce.Plan, roster membership.Roster, known []membership.Member, holders map[shard.ID]string, now time.Time, settling time.Duration) {
 	var crew []string
 	for _, name := range roster.Active() {
 		m, _ := roster.Get(name)
@@ -40,7 +41,7 @@ func (p *prospects) look(force *inForce, roster membership.Roster, known []membe
 		return
 	}
 	// That a plan cannot be placed is reported with the assignment of the moment.
-	if a, err := assignment.Of(force.plan, force.digest, roster, known, holders, p.assignment); err == nil {
+	if a, err := assignment.Of(plan.Plan, plan.Digest(), roster, known, holders, p.assignment); err == nil {
 		p.assignment = a
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -118,7 +119,7 @@ func (m *Member) Complete() error {
 	if stop := m.Stopped(); stop != nil {
 		return m.stoppedBy(*stop)
 	}
-	pending := m.leaderLocks.pending(m.config.Clock.Now())
+	pending := m.leadership.Pending(m.config.Clock.Now())
 	if !m.started.Load() {
 		err := fmt.Errorf("member %s has not joined the fleet %s", m.config.Member, m.config.Fleet)
 		if failure := m.failure.Load(); failure != nil {
@@ -138,8 +139,8 @@ func (m *Member) Complete() error {
 	if !slices.Contains(m.Assignment().Members(), m.config.Member) && !m.isDrained() {
 		return fmt.Errorf("member %s is %s and has no shards", m.config.Member, m.membership.State())
 	}
-	if err := m.misfit(); err != nil {
-		return err
+	if err := m.judge.Misfit(m.inForce.Load().Plan, m.config.Rings); err != nil {
+		return fmt.Errorf("member %s gets %w", m.config.Member, err)
 	}
 	var missing []shard.ID
 	for _, s := range m.Shards() {
@@ -151,4 +152,19 @@ func (m *Member) Complete() error {
 		return missingError{m.config.Member, missing}
 	}
 	return nil
+}
+
+// Stopped returns the stop of the fleet, as this member sees it; nil if the fleet is not stopped.
+func (m *Member) Stopped() *leaseapi.Stop { return m.leadership.Stopped() }
+
+// stoppedBy returns why the member is not ready while the fleet is stopped.
+func (m *Member) stoppedBy(stop leaseapi.Stop) error {
+	if !m.leadership.IsStill() {
+		return fmt.Errorf("%w%s: member %s has not yet released all of its shards", errStopped, stop, m.config.Member)
+	}
+	err := fmt.Errorf("%w%s: member %s stands by", errStopped, stop, m.config.Member)
+	if pending := m.leadership.Pending(m.config.Clock.Now()); pending != nil {
+		err = fmt.Errorf("%w: %w", err, pending)
+	}
+	return err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/planner"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -31,7 +32,7 @@ func (s *testFleet) planned(t *testing.T, replanning func(*Config)) (processes m
 }
 
 func rarely(c *Config) {
-	c.Replanning, c.CensusInterval = Replanning{Interval: 24 * time.Hour}, time.Minute
+	c.Replanning, c.CensusInterval = planner.Replanning{Interval: 24 * time.Hour}, time.Minute
 }
 
 // otherThan returns a member with another name.

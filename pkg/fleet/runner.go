@@ -13,6 +13,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/inforce"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/shardrun"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -49,7 +50,7 @@ type standing struct {
 	// prepared is the current preparation, from Filling until it is discarded or the work takes it.
 	prepared *preparation
 	// plan is the last plan in force that had the shard.
-	plan *inForce
+	plan *inforce.Plan
 	// shunned is the plan on the plan's Lease that did not have the shard when it was claimed.
 	shunned *string
 	// writes are the last writes of the last work; nil if unknown.
@@ -103,9 +104,9 @@ func (r *shardRunner) step(
 	return before, out
 }
 
-func (m *Member) newShardRunner(s shard.Shard, plan *inForce) (*shardRunner, error) {
+func (m *Member) newShardRunner(s shard.Shard, plan *inforce.Plan) (*shardRunner, error) {
 	r := &shardRunner{
-		member: m, shard: s, lease: leaseapi.ShardLease(m.config.Fleet, s.ID), extent: plan.extents[s.ID],
+		member: m, shard: s, lease: leaseapi.ShardLease(m.config.Fleet, s.ID), extent: plan.Extents()[s.ID],
 		born: m.config.Clock.Now(),
 	}
 	r.preparing = &preparing{shardRunner: r, backoff: m.retry()}
@@ -145,8 +146,8 @@ func (r *shardRunner) annotations() map[string]string {
 	plan := now.plan
 	controllers := slices.Sorted(slices.Values(r.extent.Controllers))
 	a := map[string]string{
-		leaseapi.PlanAnnotation:        plan.digest,
-		leaseapi.GenerationAnnotation:  strconv.FormatInt(plan.plan.Generation, 10),
+		leaseapi.PlanAnnotation:        plan.Digest(),
+		leaseapi.GenerationAnnotation:  strconv.FormatInt(plan.Generation, 10),
 		leaseapi.ControllersAnnotation: strings.Join(controllers, ","),
 		leaseapi.LacksAnnotation:       strings.Join(r.lacks, ","),
 		leaseapi.RangeAnnotation:       "",

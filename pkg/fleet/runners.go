@@ -5,11 +5,11 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/inforce"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -69,15 +69,15 @@ func (rs *runners) startLocked(ctx context.Context, r *shardRunner) {
 
 // follow keeps a runner for every shard in the plan, and ends those of other shards as soon as
 // possible: at once if nothing runs, otherwise when all their successors are ready.
-func (m *Member) follow(ctx, claimCtx context.Context, observations []election.Observation, now time.Time) {
+func (m *Member) follow(ctx, claimCtx context.Context, s leaseapi.Snapshot) {
 	plan := m.inForce.Load()
-	ready := sync.OnceValue(func() func(shard.Extent) bool { return m.successorsReady(observations, plan, now) })
+	ready := sync.OnceValue(func() func(shard.Extent) bool { return plan.SuccessorsReady(s, &m.covers) })
 	retiring := false
 	for _, r := range m.runners.list() {
 		if r.now.Load().plan == plan {
 			continue
 		}
-		if plan.has(r.shard.ID, r.extent) {
+		if plan.Has(r.shard.ID, r.extent) {
 			r.update(func(now *standing) { now.plan = plan })
 			continue
 		}
@@ -96,21 +96,21 @@ func (m *Member) follow(ctx, claimCtx context.Context, observations []election.O
 	}
 	m.runners.mu.Lock()
 	defer m.runners.mu.Unlock()
-	for _, s := range plan.shards {
-		if _, exists := m.runners.by[s.ID]; exists {
+	for _, planned := range plan.Shards() {
+		if _, exists := m.runners.by[planned.ID]; exists {
 			continue // perhaps one that has still to end
 		}
-		r, err := m.newShardRunner(s, plan)
+		r, err := m.newShardRunner(planned, plan)
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "Could not claim a shard", "shard", s.ID)
+			klog.FromContext(ctx).Error(err, "Could not claim a shard", "shard", planned.ID)
 			continue
 		}
 		m.runners.startLocked(claimCtx, r)
 	}
 	// Once others may list this incarnation as ended, a runner that was started to release a Lease
 	// would give up at once and be started again forever.
-	if heard, _ := m.membership.Confirmed(); now.Before(heard.Add(m.config.Timing.LeaseDuration)) {
-		m.releaseStraysLocked(ctx, claimCtx, plan, observations)
+	if heard, _ := m.membership.Confirmed(); s.Now().Before(heard.Add(m.config.Timing.LeaseDuration)) {
+		m.releaseStraysLocked(ctx, claimCtx, plan, s)
 	}
 }
 
@@ -119,13 +119,13 @@ func (m *Member) follow(ctx, claimCtx context.Context, observations []election.O
 // carried out after its caller had stopped waiting. The incarnation would hold it as long as its
 // heartbeat goes on, and the shard's successors would wait forever. The claim first lets a Lease
 // that it did not ask for stand still for a lease duration.
-func (m *Member) releaseStraysLocked(ctx, claimCtx context.Context, plan *inForce, observations []election.Observation) {
-	for _, o := range observations {
-		if o.Holder != m.incarnation || !m.isShard(o) {
+func (m *Member) releaseStraysLocked(ctx, claimCtx context.Context, plan *inforce.Plan, s leaseapi.Snapshot) {
+	for _, o := range s.Leases() {
+		if o.Holder != m.incarnation || !s.IsShard(o) {
 			continue
 		}
 		id, labelled := leaseapi.ShardOn(m.config.Fleet, o)
-		_, planned := plan.extents[id]
+		_, planned := plan.Extents()[id]
 		if _, exists := m.runners.by[id]; exists || planned || !labelled {
 			continue
 		}

@@ -1,11 +1,9 @@
 package fleet
 
 import (
-	"time"
-
-	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/membership"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leadership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/shardrun"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -75,61 +73,29 @@ type Counted struct {
 	Namespaces int
 }
 
-// LeaderLockState is what a member knows of one leader lock.
-type LeaderLockState struct {
-	// Lease is the leader lock's name.
-	Lease string
-	// Held reports whether the fleet holds it. Holder is the holder that the Lease names.
-	Held   bool
-	Holder string
-	// Live reports whether the Lease names a holder, the fleet or another, that this member has
-	// seen renew it within the lease duration, or within the duration that the Lease declares but
-	// at most a minute ago.
-	Live bool
-}
-
-// leaderLockSilence is how long a silent holder of a leader lock counts as live, whatever its Lease
-// declares.
-const leaderLockSilence = time.Minute
-
 // LeaderLocks returns the state of every leader lock, in the order of Config.LeaderLocks.
-func (m *Member) LeaderLocks() []LeaderLockState {
-	now := m.config.Clock.Now()
-	states := make([]LeaderLockState, 0, len(m.config.LeaderLocks))
-	for i, lock := range m.leaderLocks.current().all {
-		name := m.config.LeaderLocks[i]
-		states = append(states, LeaderLockState{Lease: name, Held: lock.Valid(now), Holder: lock.Holder(), Live: m.isRenewed(m.observer.Get(name), now)})
-	}
-	return states
-}
-
-// isRenewed reports whether a leader lock has a holder that renews it.
-func (m *Member) isRenewed(lock election.Observation, now time.Time) bool {
-	return m.isHeld(lock, now) && now.Sub(lock.Seen) < max(leaderLockSilence, m.config.Timing.LeaseDuration)
-}
+func (m *Member) LeaderLocks() []leadership.LockState { return m.leadership.Locks() }
 
 // Roster returns the live members, as this member sees them.
-func (m *Member) Roster() membership.Roster {
-	return membership.RosterFrom(m.config.Fleet, m.observer.List(), m.config.Timing.LeaseDuration, m.config.Clock.Now())
-}
+func (m *Member) Roster() membership.Roster { return m.snapshot().Roster() }
 
 // RingLoad returns how the weight of the ring is distributed over the members that serve it, with
 // what they carry besides the ring, by what holders publish on their Leases. A shard without a
 // holder counts for its owner. It returns false until all have counted, and for rings that are not
 // namespaced.
 func (m *Member) RingLoad(ring shard.Ring) (shard.Balance, bool) {
-	members, assignment, now := m.Assignment().MembersOf(ring.Name), m.Assignment(), m.config.Clock.Now()
+	members, assignment, s := m.Assignment().MembersOf(ring.Name), m.Assignment(), m.snapshot()
 	if ring.Scope != shard.ScopeNamespaced || len(members) == 0 || len(ring.Shards) == 0 {
 		return shard.Balance{}, false
 	}
 	plan, _ := m.Plan()
 	holder := func(id shard.ID) string {
-		if lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, id)); m.isHeld(lease, now) {
+		if lease := s.Shard(id); s.IsHeld(lease) {
 			return leaserecord.MemberOf(lease.Holder)
 		}
 		return assignment.Owner(id)
 	}
-	weights, complete := leaseapi.WeightsOf(m.config.Fleet, plan, ring, m.observer.Get, holder)
+	weights, complete := leaseapi.WeightsOf(m.config.Fleet, plan, ring, s.Get, holder)
 	if !complete {
 		return shard.Balance{}, false
 	}

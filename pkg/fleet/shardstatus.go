@@ -35,7 +35,7 @@ type ShardStatus struct {
 // Shards returns the state of every shard of the plan, and of those of an older plan that this
 // member still has, sorted by ID.
 func (m *Member) Shards() []ShardStatus {
-	now, assignment, halts := m.config.Clock.Now(), m.Assignment(), m.stopping.halts()
+	now, assignment, halts := m.config.Clock.Now(), m.Assignment(), m.leadership.Halts()
 	runners := m.runners.list()
 	states := make([]ShardStatus, 0, len(runners))
 	for _, r := range runners {

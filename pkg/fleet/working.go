@@ -155,7 +155,7 @@ func (w *working) fresh(ctx context.Context, p *preparation) error {
 	switch {
 	case p.unsecured:
 		unknown = errors.New("it was begun before the fleet held the leader locks")
-	case p.under != w.member.leaderLocks.current():
+	case p.under != w.member.leadership.Current():
 		unknown = errors.New("it was begun before the fleet was stopped and started again")
 	case !left:
 		last := claim.Before().Holder

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/events"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/planner"
 	"github.com/flotilla-kube/flotilla/pkg/metrics"
 )
 
@@ -70,7 +71,7 @@ func (f *Fleet) configure(shards Shards, leases fleet.Leases) fleet.Config {
 		Clock:           o.Clock,
 		Timing:          o.Timing,
 		RebalanceDelay:  o.RebalanceDelay,
-		Replanning:      fleet.Replanning{Interval: o.ReplanInterval},
+		Replanning:      planner.Replanning{Interval: o.ReplanInterval},
 		Memory:          o.Memory,
 		Use:             o.Use,
 		HandoffTimeout:  o.HandoffTimeout,

@@ -16,6 +16,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/planner"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
@@ -133,7 +134,7 @@ func TestAllOptionsReachTheMember(t *testing.T) {
 		Fleet: "fleet", Member: "member", Node: "node", Zone: "zone",
 		Plan: shards.Plan, Catalogue: shards.Catalogue,
 		Rings: []string{"ranges"}, LeaderLocks: []string{"leader-lock"}, Leases: leases,
-		LeaderLockDelay: 1 * time.Second, Replanning: fleet.Replanning{Interval: 2 * time.Second},
+		LeaderLockDelay: 1 * time.Second, Replanning: planner.Replanning{Interval: 2 * time.Second},
 		RebalanceDelay: 3 * time.Second, FenceDelay: 4 * time.Second,
 		ShutdownTimeout: 5 * time.Second, HandoffTimeout: 6 * time.Second,
 		Handoffs: 7, Timing: timing, Standby: true, Clock: f.options.Clock,

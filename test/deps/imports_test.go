@@ -183,7 +183,7 @@ var rules = []rule{
 		reason: "what a member does about a shard is decided by pure functions, which an explorer walks through: no client, no clock, no log",
 	},
 	{
-		in: []string{"pkg/fleet/leaseapi", "pkg/fleet/assignment", "pkg/fleet/history"},
+		in: []string{"pkg/fleet/leaseapi", "pkg/fleet/assignment", "pkg/fleet/history", "pkg/fleet/inforce"},
 		only: []string{
 			"pkg/fleet/leaseapi", "pkg/election", "pkg/shard", "internal/faults", "k8s.io/api", "k8s.io/apimachinery",
 		},

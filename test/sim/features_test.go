@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/planner"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -86,7 +87,7 @@ func (sim *simulation) configure(c *fleet.Config, s *seat) {
 	}
 	if sim.planner {
 		c.CensusInterval = 6 * time.Second
-		c.Replanning = fleet.Replanning{
+		c.Replanning = planner.Replanning{
 			Interval: replanInterval,
 			Urgent:   math.Inf(1),
 			Limits:   shard.Limits{ShardsPerMember: 1, MostShardsPerMember: 3, Trigger: 1.3, Target: 1.1, MaxRound: 0.5, MinWeight: 20},

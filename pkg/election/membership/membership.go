@@ -195,17 +195,7 @@ func (m *Membership) activate(ctx context.Context, term int32) {
 		if next := roster.NextChange(); next.After(now) && next.Before(wake) {
 			wake = next
 		}
-		m.pause(ctx, changed, wake.Sub(now))
-	}
-}
-
-func (m *Membership) pause(ctx context.Context, changed <-chan struct{}, d time.Duration) {
-	timer := m.cfg.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-changed:
-	case <-timer.C():
+		election.Await(ctx, m.cfg.Clock, changed, wake.Sub(now))
 	}
 }
 

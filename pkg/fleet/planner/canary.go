@@ -1,4 +1,4 @@
-package fleet
+package planner
 
 import (
 	"maps"
@@ -13,12 +13,13 @@ import (
 // rests reports whether the planner leaves everything in place because a canary is being tried.
 // Otherwise ranges on members of the canary's version would count as homeless, and would move in
 // the middle of the trial. An aborted canary whose members have gone does not matter.
-func (p *planner) rests(plan shard.Plan) bool {
-	if plan.Canary == nil {
+func (l look) rests() bool {
+	canary := l.InForce.Canary
+	if canary == nil {
 		return false
 	}
-	return !plan.Canary.Aborted ||
-		slices.ContainsFunc(p.member.Roster().Members(), func(m membership.Member) bool { return leaseapi.VersionOf(m) == plan.Canary.Version })
+	return !canary.Aborted ||
+		slices.ContainsFunc(l.Roster().Members(), func(m membership.Member) bool { return leaseapi.VersionOf(m) == canary.Version })
 }
 
 // kept are shards that the planner does not move. While members of several versions are live,

@@ -1,17 +1,36 @@
-package fleet
+package planner
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
+// testPlan returns a plan with n equal ranges and a ring of groups.
+func testPlan(t *testing.T, n int) shard.Plan {
+	t.Helper()
+	ranges, err := shard.EqualRanges(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespaced := shard.Ring{Name: "namespaces", Scope: shard.ScopeNamespaced, Controllers: []string{"job-controller"}}
+	for i, r := range ranges {
+		namespaced.Shards = append(namespaced.Shards, shard.Shard{ID: shard.ID{Ring: "namespaces", Name: fmt.Sprintf("%02d", i)}, Range: r})
+	}
+	cluster := shard.Ring{Name: "cluster", Scope: shard.ScopeCluster}
+	for _, group := range []string{"garbage", "nodes"} {
+		cluster.Shards = append(cluster.Shards, shard.Shard{ID: shard.ID{Ring: "cluster", Name: group}, Group: group, Controllers: []string{group + "-controller"}})
+	}
+	return shard.Plan{Generation: 1, Rings: []shard.Ring{namespaced, cluster}}
+}
+
 // newTestPlanner returns a planner whose last change was at now, and whose interval is five
 // minutes.
-func newTestPlanner(now time.Time) *planner {
-	m := &Member{config: Config{Replanning: Replanning{Interval: 5 * time.Minute, Urgent: 1.5, Limits: shard.DefaultLimits()}}}
-	return &planner{member: m, last: now, content: map[string]content{}, moved: map[shard.ID]time.Time{}, unplanned: map[string]string{}}
+func newTestPlanner(now time.Time) *Planner {
+	c := Config{Replanning: Replanning{Interval: 5 * time.Minute, Urgent: 1.5, Limits: shard.DefaultLimits()}}
+	return &Planner{config: c, last: now, content: map[string]content{}, moved: map[shard.ID]time.Time{}, unplanned: map[string]string{}}
 }
 
 // newOutlook returns the planner's view of ranges with these homes and weights, each in ten
@@ -91,15 +110,41 @@ func TestErrorIsNoContent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPlanner(now)
-			limits := p.member.config.Replanning.Limits
-			p.member.config.Replanning.Limits.ShardsPerMember = 0
+			limits := p.config.Replanning.Limits
+			p.config.Replanning.Limits.ShardsPerMember = 0
 			o := newOutlook(t, "aaabbb", test.weights, nil, test.members...)
 			if c, worth := p.decide(t.Context(), o, now); worth {
 				t.Fatalf("%v with impossible limits", c.Steps)
 			}
-			p.member.config.Replanning.Limits = limits
+			p.config.Replanning.Limits = limits
 			if _, worth := p.decide(t.Context(), o, now); !worth {
 				t.Error("a failed attempt was recorded as good")
+			}
+		})
+	}
+}
+
+// TestUnsettled checks that members without a shard, and shards of members that are gone, do not
+// wait for the planner's interval. A pin to a drained member does wait. Otherwise the planner would
+// act on the weights at every look for as long as the pin exists.
+func TestUnsettled(t *testing.T) {
+	ab := []string{"a", "b"}
+	for name, test := range map[string]struct {
+		shards []shard.Shard
+		want   int
+	}{
+		"no homes yet":            {[]shard.Shard{{}, {}}, 0},
+		"as it is to be":          {[]shard.Shard{{Home: "b"}, {Home: "a"}, {Home: "a"}}, 0},
+		"one has come":            {[]shard.Shard{{Home: "a"}, {Home: "a"}}, 1},
+		"one has gone":            {[]shard.Shard{{Home: "a"}, {Home: "b"}, {Home: "c"}}, 1},
+		"one came, one has gone":  {[]shard.Shard{{Home: "a"}, {Home: "c"}, {Home: "c"}}, 3},
+		"a pin is a shard":        {[]shard.Shard{{Home: "a"}, {Pin: "b", Home: "a"}}, 0},
+		"a pin to one that went":  {[]shard.Shard{{Home: "a"}, {Home: "b"}, {Pin: "c", Home: "a"}}, 0},
+		"under the pin, long ago": {[]shard.Shard{{Home: "a"}, {Pin: "b", Home: "c"}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := unsettled(shard.Ring{Shards: test.shards}, ab); got != test.want {
+				t.Errorf("%d unsettled, want %d", got, test.want)
 			}
 		})
 	}

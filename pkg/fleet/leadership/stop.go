@@ -1,4 +1,4 @@
-package fleet
+package leadership
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
@@ -149,25 +148,39 @@ func (s *stopping) text() string {
 }
 
 // Stopped returns the stop of the fleet, as this member sees it; nil if the fleet is not stopped.
-func (m *Member) Stopped() *leaseapi.Stop {
-	m.stopping.mu.Lock()
-	defer m.stopping.mu.Unlock()
-	if m.stopping.state.stop == nil {
+func (l *Leadership) Stopped() *leaseapi.Stop {
+	l.stop.mu.Lock()
+	defer l.stop.mu.Unlock()
+	if l.stop.state.stop == nil {
 		return nil
 	}
-	stop := *m.stopping.state.stop
+	stop := *l.stop.state.stop
 	return &stop
 }
 
-var errStopped = errors.New("the fleet is stopped")
+// Halts reports whether the member must not claim or run anything.
+func (l *Leadership) Halts() bool { return l.stop.halts() }
 
-// lookForStop records the stop on the plan's Lease, and reports whether the member must not claim
-// or run anything.
-func (m *Member) lookForStop(ctx context.Context) bool {
-	name := leaseapi.PlanLease(m.config.Fleet)
-	before, after := m.stopping.look(
-		func() election.Observation { return m.observer.Get(name) },
-		func() bool { return m.liveShard(m.config.Clock.Now()).Name != "" },
+// IsStill reports whether the fleet is stopped and nothing runs on this member.
+func (l *Leadership) IsStill() bool { return l.stop.isStill() }
+
+// StopText returns the value of [leaseapi.StopAnnotation] that the member obeys; empty if there is
+// none. StillText returns that of [leaseapi.StillAnnotation]; empty if the member is not still.
+func (l *Leadership) StopText() string { return l.stop.text() }
+
+// StillText returns the value of [leaseapi.StillAnnotation]; empty if the member is not still.
+func (l *Leadership) StillText() string { return l.stop.annotation() }
+
+// Claims records that the member may claim. From then on it says by Rest when it is still.
+func (l *Leadership) Claims() { l.stop.begin() }
+
+// Look records the stop on the plan's Lease, and reports whether the member must not claim or run
+// anything.
+func (l *Leadership) Look(ctx context.Context) bool {
+	name := leaseapi.PlanLease(l.config.Fleet)
+	before, after := l.stop.look(
+		func() election.Observation { return l.config.Observer.Get(name) },
+		func() bool { return l.snapshot().OthersShard(l.config.Incarnation).Exists },
 	)
 	logger := klog.FromContext(ctx).WithValues("lease", name)
 	if after.fault != nil && (before.fault == nil || before.fault.Error() != after.fault.Error()) {
@@ -179,42 +192,37 @@ func (m *Member) lookForStop(ctx context.Context) bool {
 		logger.Info("The fleet is started")
 	default:
 		logger.Info("The fleet is stopped: releasing all shards", "since", after.stop.Since, "by", after.stop.By)
-		m.membership.Touch() // a still member publishes which stop it obeys
+		l.config.Membership.Touch() // a still member publishes which stop it obeys
 	}
-	return m.stopping.halts()
+	return l.stop.halts()
 }
 
-// restIfDrained makes the member still once it holds nothing and runs nothing. The loop that claims
-// calls it.
-func (m *Member) restIfDrained(ctx context.Context) {
-	if slices.ContainsFunc(m.runners.list(), func(r *shardRunner) bool { return r.claimant.Claim() != nil || r.state().Work.IsRunning() }) {
-		return
-	}
-	m.rest(ctx, true)
-}
+// Rest makes the member still if the fleet is stopped. The loop that claims calls it once nothing is
+// held and nothing runs.
+func (l *Leadership) Rest(ctx context.Context) { l.rest(ctx, true) }
 
 // rest makes the member still, see stopping.rest, and reports whether it is.
-func (m *Member) rest(ctx context.Context, byClaims bool) bool {
-	still, now := m.stopping.rest(byClaims)
+func (l *Leadership) rest(ctx context.Context, byClaims bool) bool {
+	still, now := l.stop.rest(byClaims)
 	if now {
 		klog.FromContext(ctx).Info("Nothing runs here any more: standing by until the fleet is started")
-		m.membership.Touch()
+		l.config.Membership.Touch()
 	}
 	return still
 }
 
 // untilStill returns when the member has become still, or ctx has ended.
-func (m *Member) untilStill(ctx context.Context) {
-	changed, stop := m.observer.Subscribe(func(name string) bool { return name == leaseapi.PlanLease(m.config.Fleet) })
+func (l *Leadership) untilStill(ctx context.Context) {
+	changed, stop := l.config.Observer.Subscribe(func(name string) bool { return name == leaseapi.PlanLease(l.config.Fleet) })
 	defer stop()
 	for ctx.Err() == nil {
-		m.lookForStop(ctx)
-		if m.rest(ctx, false) {
+		l.Look(ctx)
+		if l.rest(ctx, false) {
 			return
 		}
 		select {
 		case <-changed:
-		case <-m.stopping.stilled:
+		case <-l.stop.stilled:
 		case <-ctx.Done():
 		}
 	}
@@ -223,69 +231,60 @@ func (m *Member) untilStill(ctx context.Context) {
 // standStill returns when the fleet is not stopped and the member's Lease does not say that it is
 // still, or when ctx has ended. Until then it releases the leader locks as soon as every member is
 // still.
-func (m *Member) standStill(ctx context.Context) {
-	changed, stop := m.observer.Subscribe(func(string) bool { return true })
+func (l *Leadership) standStill(ctx context.Context) {
+	changed, stop := l.config.Observer.Subscribe(func(string) bool { return true })
 	defer stop()
 	var tried time.Time
 	for ctx.Err() == nil {
-		m.lookForStop(ctx)
+		l.Look(ctx)
 		// A member that has not joined and does not know of the stop yet takes a cleared leader
 		// lock again.
-		if now := m.config.Clock.Now(); m.rest(ctx, false) && m.Stopped() != nil && now.Sub(tried) >= m.config.Timing.RetryPeriod && m.mayRelease() {
+		if now := l.config.Clock.Now(); l.rest(ctx, false) && l.Stopped() != nil && now.Sub(tried) >= l.config.Timing.RetryPeriod && l.mayRelease() {
 			tried = now
-			m.releaseStopped(ctx)
+			l.releaseStopped(ctx)
 		}
-		if works, now := m.stopping.resume(); works {
+		if works, now := l.stop.resume(); works {
 			if now {
-				m.membership.Touch()
-				m.reassign()
+				l.config.Membership.Touch()
+				l.config.Resumed()
 			}
-			own := m.observer.Get(leaserecord.MemberLease(m.config.Fleet, m.config.Member))
-			if own.Holder != m.incarnation || own.Annotations[leaseapi.StillAnnotation] == "" {
+			own := l.config.Observer.Get(leaserecord.MemberLease(l.config.Fleet, l.config.Member))
+			if own.Holder != l.config.Incarnation || own.Annotations[leaseapi.StillAnnotation] == "" {
 				return
 			}
 		}
-		m.await(ctx, changed, m.config.Timing.RetryPeriod)
-	}
-}
-
-// reassign triggers a new assignment.
-func (m *Member) reassign() {
-	select {
-	case m.runners.left <- struct{}{}:
-	default:
+		election.Await(ctx, l.config.Clock, changed, l.config.Timing.RetryPeriod)
 	}
 }
 
 // mayRelease reports whether a leader lock names the fleet and all members are still.
-func (m *Member) mayRelease() bool {
-	return m.allStill() == nil &&
-		slices.ContainsFunc(m.config.LeaderLocks, func(name string) bool {
-			return m.observer.Get(name).Holder == leaseapi.LeaderLockIdentity(m.config.Fleet)
+func (l *Leadership) mayRelease() bool {
+	s := l.snapshot()
+	return l.allStill(s) == nil &&
+		slices.ContainsFunc(l.config.Locks, func(name string) bool {
+			return s.Get(name).Holder == leaseapi.LeaderLockIdentity(l.config.Fleet)
 		})
 }
 
 // releaseStopped releases the leader locks that name the fleet if, by a fresh list, all members are
 // still. If several members do so at once, only the first succeeds.
-func (m *Member) releaseStopped(ctx context.Context) {
+func (l *Leadership) releaseStopped(ctx context.Context) {
 	logger := klog.FromContext(ctx)
-	list, err := m.list(ctx, metav1.ListOptions{})
+	list, err := l.config.Read(ctx)
 	if err != nil {
 		logger.Error(err, "Could not read whether all members are still, leaving the leader locks as they are")
 		return
 	}
-	m.observeAll(list)
-	if !m.mayRelease() {
+	if !l.mayRelease() {
 		return
 	}
-	h := m.leaderLocks.current()
-	for i, lock := range slices.Backward(h.all) {
-		name := m.config.LeaderLocks[i]
-		item := slices.IndexFunc(list.Items, func(l coordinationv1.Lease) bool { return l.Name == name })
-		if item < 0 || leaserecord.From(&list.Items[item]).Holder != leaseapi.LeaderLockIdentity(m.config.Fleet) {
+	for i, lock := range slices.Backward(l.Current().all) {
+		name := l.config.Locks[i]
+		item := slices.IndexFunc(list.Items, func(lease coordinationv1.Lease) bool { return lease.Name == name })
+		if item < 0 || leaserecord.From(&list.Items[item]).Holder != leaseapi.LeaderLockIdentity(l.config.Fleet) {
 			continue
 		}
-		releasing, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)
+		releasing, cancel := context.WithTimeout(ctx, l.config.Timing.RenewDeadline/2)
 		switch err := lock.ReleaseAt(releasing, &list.Items[item]); {
 		case errors.Is(err, leaderlock.ErrBusy):
 			logger.V(2).Info("Another member has released the leader lock, or keeps it", "lease", name)
@@ -300,33 +299,20 @@ func (m *Member) releaseStopped(ctx context.Context) {
 
 // allStill returns nil if every live member is still by the stop on the plan's Lease, and no shard
 // is held.
-func (m *Member) allStill() error {
-	text, now := m.stopping.text(), m.config.Clock.Now()
-	if said := m.observer.Get(leaseapi.PlanLease(m.config.Fleet)).Annotations[leaseapi.StopAnnotation]; text == "" || said != text {
+func (l *Leadership) allStill(s leaseapi.Snapshot) error {
+	text := l.stop.text()
+	if said := s.Get(leaseapi.PlanLease(l.config.Fleet)).Annotations[leaseapi.StopAnnotation]; text == "" || said != text {
 		return fmt.Errorf("the stop on the plan's Lease is %q, and %q is obeyed", said, text)
 	}
-	for _, member := range m.Roster().Members() {
+	for _, member := range s.Roster().Members() {
 		if member.Annotations[leaseapi.StillAnnotation] != text {
 			return fmt.Errorf("member %s is not still", member.Name)
 		}
 	}
-	for _, o := range m.observer.List() {
-		if m.isShard(o) && m.isHeld(o, now) {
+	for _, o := range s.Leases() {
+		if s.IsShard(o) && s.IsHeld(o) {
 			return fmt.Errorf("shard Lease %s is held by %s", o.Name, o.Holder)
 		}
 	}
 	return nil
-}
-
-// stoppedBy returns why the member is not ready while the fleet is stopped.
-func (m *Member) stoppedBy(stop leaseapi.Stop) error {
-	member, now := m.config.Member, m.config.Clock.Now()
-	if !m.stopping.isStill() {
-		return fmt.Errorf("%w%s: member %s has not yet released all of its shards", errStopped, stop, member)
-	}
-	err := fmt.Errorf("%w%s: member %s stands by", errStopped, stop, member)
-	if pending := m.leaderLocks.pending(now); pending != nil {
-		err = fmt.Errorf("%w: %w", err, pending)
-	}
-	return err
 }

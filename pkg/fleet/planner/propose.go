@@ -1,4 +1,4 @@
-package fleet
+package planner
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
-	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -48,31 +47,28 @@ type change struct {
 }
 
 // propose returns a change for a ring, if one is due and worth making.
-func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring, now time.Time) (change, bool) {
-	m := p.member
-	if ring.Scope != shard.ScopeNamespaced || !m.settled(ring, now) {
+func (p *Planner) propose(ctx context.Context, l look, ring shard.Ring) (change, bool) {
+	if ring.Scope != shard.ScopeNamespaced || !l.settled(ring) {
 		return change{}, false
 	}
-	observations := m.observer.List()
-	roster := membership.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
-	members := leaseapi.Stayers(leaseapi.KnownMembers(m.config.Fleet, observations), roster, ring)
-	assignment := m.Assignment()
+	plan, assignment := l.InForce.Plan, l.Assignment
+	members := leaseapi.Stayers(l.Known(), l.Roster(), ring)
 	carrier := func(id shard.ID) string { return assignment.Carrier(plan, id) }
-	weights, complete := leaseapi.WeightsOf(m.config.Fleet, plan, ring, m.observer.Get, carrier)
+	weights, complete := leaseapi.WeightsOf(p.config.Fleet, plan, ring, l.Get, carrier)
 	if !complete {
 		return change{}, false
 	}
 	return p.decide(ctx, outlook{
 		plan: plan, ring: ring, members: members, weights: weights,
-		newest: keepNewest(plan, ring.Name, roster),
+		newest: keepNewest(plan, ring.Name, l.Roster()),
 		judgeable: slices.Equal(assignment.MembersOf(ring.Name), members) &&
 			(weights.PerObject == 0 || weights.Whole),
-	}, now)
+	}, l.Now())
 }
 
 // decide is the pure part of propose. When members have come or gone, a change need not wait for
 // the interval or for a large imbalance, and shards do not rest.
-func (p *planner) decide(ctx context.Context, o outlook, now time.Time) (change, bool) {
+func (p *Planner) decide(ctx context.Context, o outlook, now time.Time) (change, bool) {
 	last := p.content[o.ring.Name]
 	if before := unsettled(o.ring, o.members); before > 0 && !slices.Equal(last.members, o.members) {
 		proposal, worth, err := p.around(ctx, o, o.newest)
@@ -87,8 +83,8 @@ func (p *planner) decide(ctx context.Context, o outlook, now time.Time) (change,
 		p.content[o.ring.Name] = last
 	}
 	imbalance := sync.OnceValue(func() float64 { return p.imbalance(o) })
-	urgent := p.member.config.Replanning.Urgent
-	if due := now.Sub(p.last) >= p.member.config.Replanning.Interval || faults.ReplanRestless; !due {
+	urgent := p.config.Replanning.Urgent
+	if due := now.Sub(p.last) >= p.config.Replanning.Interval || faults.ReplanRestless; !due {
 		same := slices.Equal(last.weights.Census, o.weights.Census) &&
 			maps.Equal(last.weights.Carried, o.weights.Carried)
 		if same || imbalance() <= urgent {
@@ -112,8 +108,8 @@ func (p *planner) decide(ctx context.Context, o outlook, now time.Time) (change,
 
 // around returns a change for a ring in which the shards in keep stay as they are. It logs each
 // error once.
-func (p *planner) around(ctx context.Context, o outlook, keep kept) (shard.Proposal, bool, error) {
-	limits := p.member.config.Replanning.Limits
+func (p *Planner) around(ctx context.Context, o outlook, keep kept) (shard.Proposal, bool, error) {
+	limits := p.config.Replanning.Limits
 	proposal, worth, err := shard.ProposeAround(o.plan, o.ring.Name, o.weights.Weights, o.members, limits, keep)
 	text := ""
 	if err != nil {
@@ -127,7 +123,7 @@ func (p *planner) around(ctx context.Context, o outlook, keep kept) (shard.Propo
 }
 
 // remember records which shards a change of plan has moved or made because of weights.
-func (p *planner) remember(c change, now time.Time) {
+func (p *Planner) remember(c change, now time.Time) {
 	for _, step := range c.Steps {
 		if step.Kind != shard.StepHome && !c.forMembers {
 			p.moved[step.Shard] = now
@@ -138,7 +134,7 @@ func (p *planner) remember(c change, now time.Time) {
 
 // resting returns the shards that stay as they are for a while because they were moved or made
 // because of weights recently. Each move makes controllers forget what they keep only in memory.
-func (p *planner) resting(ring shard.Ring, members []string, now time.Time) kept {
+func (p *Planner) resting(ring shard.Ring, members []string, now time.Time) kept {
 	k := kept{}
 	for _, s := range ring.Shards {
 		at, moved := p.moved[s.ID]
@@ -150,8 +146,8 @@ func (p *planner) resting(ring shard.Ring, members []string, now time.Time) kept
 }
 
 // restTime is how long a shard rests: an hour by default.
-func (p *planner) restTime() time.Duration {
-	return restIntervals * p.member.config.Replanning.Interval
+func (p *Planner) restTime() time.Duration {
+	return restIntervals * p.config.Replanning.Interval
 }
 
 // wakes is how many times Replanning.Urgent an imbalance must be to move what was moved within the
@@ -161,12 +157,12 @@ const wakes = 1.15
 // imbalance returns the weight of the heaviest member over the lowest weight that it could have. It
 // returns 0 while weights are uneven for a passing reason: a member is away, or a group has moved to
 // another member and not been weighed there; and if the difference is not worth a move.
-func (p *planner) imbalance(o outlook) float64 {
+func (p *Planner) imbalance(o outlook) float64 {
 	if !o.judgeable {
 		return 0
 	}
 	b := shard.BalanceOf(o.plan, o.ring.Name, o.weights.Weights, o.members)
-	if b.Max-b.Mean*b.Bound < float64(p.member.config.Replanning.Limits.MinWeight) {
+	if b.Max-b.Mean*b.Bound < float64(p.config.Replanning.Limits.MinWeight) {
 		return 0
 	}
 	return b.Ratio() / b.Bound

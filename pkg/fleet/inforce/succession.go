@@ -1,12 +1,10 @@
-package fleet
+package inforce
 
 import (
 	"cmp"
 	"iter"
 	"slices"
-	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -39,20 +37,20 @@ func stripsOf(shards []shard.Shard, extents map[shard.ID]shard.Extent) []strip {
 }
 
 // successorsOf yields the index of each shard that covers some of the same.
-func (f *inForce) successorsOf(c leaseapi.Cover) iter.Seq[int] {
+func (p *Plan) successorsOf(c leaseapi.Cover) iter.Seq[int] {
 	return func(yield func(int) bool) {
-		for _, st := range f.strips {
+		for _, st := range p.strips {
 			if !c.Any && !slices.ContainsFunc(c.Controllers, func(name string) bool { return slices.Contains(st.controllers, name) }) {
 				continue
 			}
 			first, _ := slices.BinarySearchFunc(st.shards, c.Range, func(i int, r shard.Range) int {
-				if end := f.shards[i].Range.End; end != 0 && end <= r.Start {
+				if end := p.shards[i].Range.End; end != 0 && end <= r.Start {
 					return -1
 				}
 				return 1
 			})
 			for _, i := range st.shards[first:] {
-				if !f.shards[i].Range.Overlaps(c.Range) {
+				if !p.shards[i].Range.Overlaps(c.Range) {
 					break
 				}
 				if !yield(i) {
@@ -63,14 +61,14 @@ func (f *inForce) successorsOf(c leaseapi.Cover) iter.Seq[int] {
 	}
 }
 
-// successorsReady returns a function that reports whether all successors of a shard that is not in
+// SuccessorsReady returns a function that reports whether all successors of a shard that is not in
 // the plan wait only for its release. Successors that already run, because somebody has edited
 // Leases, also count as ready. Successors linked through shared predecessors must be ready too.
 // Then the shard can drain, and none of its parts is unowned for long.
-func (m *Member) successorsReady(leases []election.Observation, plan *inForce, now time.Time) func(shard.Extent) bool {
+func (p *Plan) SuccessorsReady(s leaseapi.Snapshot, covers *Covers) func(shard.Extent) bool {
 	// Shards with a common predecessor wait for each other. first leads to the smallest index of
 	// each such set.
-	first := make([]int, len(plan.shards))
+	first := make([]int, len(p.shards))
 	for i := range first {
 		first[i] = i
 	}
@@ -81,16 +79,16 @@ func (m *Member) successorsReady(leases []election.Observation, plan *inForce, n
 		}
 		return i
 	}
-	for _, o := range leases {
-		if !m.isShard(o) {
+	for _, o := range s.Leases() {
+		if !s.IsShard(o) {
 			continue
 		}
-		says, planned := m.covers.of(o, m.config.Fleet, plan)
-		if planned || !m.isHeld(o, now) {
+		says, planned := covers.Of(o, s.Fleet(), p)
+		if planned || !s.IsHeld(o) {
 			continue
 		}
 		last := -1
-		for i := range plan.successorsOf(says) {
+		for i := range p.successorsOf(says) {
 			if last >= 0 {
 				a, b := find(last), find(i)
 				first[max(a, b)] = min(a, b)
@@ -98,14 +96,14 @@ func (m *Member) successorsReady(leases []election.Observation, plan *inForce, n
 			last = i
 		}
 	}
-	late := make([]bool, len(plan.shards))
-	for i, s := range plan.shards {
-		if !m.isReady(m.observer.Get(leaseapi.ShardLease(m.config.Fleet, s.ID)), now) {
+	late := make([]bool, len(p.shards))
+	for i := range p.shards {
+		if !s.IsReady(s.Shard(p.shards[i].ID)) {
 			late[find(i)] = true
 		}
 	}
 	return func(extent shard.Extent) bool {
-		for i := range plan.successorsOf(leaseapi.Cover{Extent: extent}) {
+		for i := range p.successorsOf(leaseapi.Cover{Extent: extent}) {
 			if late[find(i)] {
 				return false
 			}

@@ -1,4 +1,4 @@
-package fleet
+package inforce
 
 import (
 	"fmt"
@@ -7,10 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/utils/clock"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
@@ -19,10 +17,11 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// closure is a reference implementation of [Member.successorsReady]. From one shard it goes step by
+// closure is a reference implementation of [Plan.SuccessorsReady]. From one shard it goes step by
 // step to its successors, their other predecessors, the successors of these, and so on.
-func closure(m *Member, leases []election.Observation, plan *inForce, now time.Time, extent shard.Extent) bool {
+func closure(s leaseapi.Snapshot, plan *Plan, extent shard.Extent) bool {
 	successors, seen := map[shard.ID]bool{}, map[string]bool{}
+	known := &Covers{}
 	covers := []leaseapi.Cover{{Extent: extent}}
 	for len(covers) > 0 {
 		from := covers[0]
@@ -32,11 +31,11 @@ func closure(m *Member, leases []election.Observation, plan *inForce, now time.T
 				continue
 			}
 			successors[id] = true
-			if !m.isReady(m.observer.Get(leaseapi.ShardLease(m.config.Fleet, id)), now) {
+			if !s.IsReady(s.Shard(id)) {
 				return false
 			}
-			for _, o := range m.overlapping(leases, plan, id, extent) {
-				if m.isHeld(o, now) && !seen[o.Name] {
+			for _, o := range known.Overlapping(s, plan, id, extent) {
+				if s.IsHeld(o) && !seen[o.Name] {
 					seen[o.Name] = true
 					covers = append(covers, leaseapi.CoverOn(o))
 				}
@@ -69,10 +68,10 @@ func TestSuccessorsAreFoundTogether(t *testing.T) {
 	spared, kept := 0, 0
 	for seed := range uint64(3000) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		m, leases, plan, old := successionFixture(t, random)
-		all := m.successorsReady(leases, plan, journalStart)
+		leases, plan, old := successionFixture(t, random)
+		all := plan.SuccessorsReady(at(leases), &Covers{})
 		for _, extent := range old {
-			want := closure(m, leases, plan, journalStart, extent)
+			want := closure(at(leases), plan, extent)
 			if got := all(extent); got != want {
 				t.Fatalf("seed %d: %v may be drained: %v, want %v", seed, extent, got, want)
 			}
@@ -88,15 +87,13 @@ func TestSuccessorsAreFoundTogether(t *testing.T) {
 	}
 }
 
-// successionFixture returns a member, the Leases of an old and a new plan, the new plan, and what
-// the old shards cover. Each plan has two rings and a group or two. Some Leases are held, and some
+// successionFixture returns the Leases of an old and a new plan, the new plan, and what the old
+// shards cover. Each plan has two rings and a group or two. Some Leases are held, and some
 // of the new ones are ready. Some new shards have the name of an old one; then the Lease may belong
 // to either.
-func successionFixture(t *testing.T, random *rand.Rand) (*Member, []election.Observation, *inForce, []shard.Extent) {
+func successionFixture(t *testing.T, random *rand.Rand) ([]election.Observation, *Plan, []shard.Extent) {
 	t.Helper()
-	m := &Member{config: Config{Fleet: "flotilla", Clock: clocktesting.NewFakeClock(journalStart), Timing: election.DefaultTiming()}}
-	var err error
-	m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: "flotilla", Client: struct{ election.LeaseReader }{}, Clock: clock.RealClock{}})
+	observer, err := election.NewObserver(election.ObserverConfig{Fleet: "flotilla", Client: struct{ election.LeaseReader }{}, Clock: clock.RealClock{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +140,7 @@ func successionFixture(t *testing.T, random *rand.Rand) (*Member, []election.Obs
 		if holder != "" {
 			lease.Spec.HolderIdentity = &holder
 		}
-		m.observer.Observe(lease)
+		observer.Observe(lease)
 	}
 	holder := func(of int) string {
 		if random.IntN(of) == 0 {
@@ -174,29 +171,27 @@ func successionFixture(t *testing.T, random *rand.Rand) (*Member, []election.Obs
 			put(ring, ring.Shards[i], holder(20), random.IntN(10) > 0)
 		}
 	}
-	return m, m.observer.List(), newInForce(next), old
+	return observer.List(), New(next), old
 }
 
 // BenchmarkSuccessors measures what a member does at each event while all ranges are replaced.
 func BenchmarkSuccessors(b *testing.B) {
 	for _, n := range []int{300, 1000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			m, plan, all := coversFixture(b, n)
+			plan, all := coversFixture(b, n)
 			cut, err := shard.EqualRanges(n*3/4 | 1)
 			if err != nil {
 				b.Fatal(err)
 			}
-			ring := shard.Ring{Name: "namespaces", Scope: shard.ScopeNamespaced, Controllers: plan.plan.Rings[0].Controllers}
+			ring := shard.Ring{Name: "namespaces", Scope: shard.ScopeNamespaced, Controllers: plan.Rings[0].Controllers}
 			for i, r := range cut {
 				ring.Shards = append(ring.Shards, shard.Shard{ID: shard.ID{Ring: ring.Name, Name: fmt.Sprintf("g2-%03d", i)}, Range: r})
 			}
-			next := newInForce(shard.Plan{Generation: 2, Rings: []shard.Ring{ring}})
-			if m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: "flotilla", Client: struct{ election.LeaseReader }{}, Clock: clock.RealClock{}}); err != nil {
-				b.Fatal(err)
-			}
+			next := New(shard.Plan{Generation: 2, Rings: []shard.Ring{ring}})
+			covers := &Covers{}
 			b.ReportAllocs()
 			for b.Loop() {
-				if m.successorsReady(slices.Clone(all), next, journalStart)(shard.Extent{Range: cut[0], Controllers: ring.Controllers}) {
+				if next.SuccessorsReady(at(all), covers)(shard.Extent{Range: cut[0], Controllers: ring.Controllers}) {
 					b.Fatal("nobody is ready")
 				}
 			}

@@ -1,4 +1,4 @@
-package fleet
+package planner
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/inforce"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -33,22 +34,21 @@ func largestPlan(t *testing.T) shard.Plan {
 	return plan
 }
 
-// plannerOf returns a planner that works by the plan and runs nothing, and its client.
-func plannerOf(t *testing.T, plan shard.Plan, lease *coordinationv1.Lease) (*planner, *leasetest.Client) {
+// plannerOf returns a planner that runs nothing, what its member knows of the Lease, and its client.
+func plannerOf(t *testing.T, lease *coordinationv1.Lease) (*Planner, election.Observation, *leasetest.Client) {
 	t.Helper()
 	store := leasetest.NewStore()
 	store.Put(lease)
-	client := store.Client("a")
-	m, err := New(Config{
-		Fleet: "flotilla", Member: "a", Plan: testPlan(t, 4), Leases: client, Timing: election.DefaultTiming(),
-		Build: (&process{}).build, Exit: func(string) {},
-	})
+	client, clock := store.Client("a"), election.NewClock()
+	observer, err := election.NewObserver(election.ObserverConfig{Fleet: "flotilla", Client: client, Clock: clock})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.inForce.Store(newInForce(plan))
-	m.observer.Observe(store.Get(lease.Name))
-	return &planner{member: m}, client
+	observer.Observe(store.Get(lease.Name))
+	return &Planner{config: Config{
+		Fleet: "flotilla", Leases: client, Observer: observer, Clock: clock, Timing: election.DefaultTiming(),
+		Stop: func() string { return "" }, Observe: func(election.Event) {},
+	}}, observer.Get(lease.Name), client
 }
 
 // TestLargestPlanFitsItsLease spoils the largest plan in several ways. The planner must be able to
@@ -71,17 +71,17 @@ func TestLargestPlanFitsItsLease(t *testing.T) {
 				t.Fatal(err)
 			}
 			spoil(lease)
-			p, client := plannerOf(t, plan, lease)
-			if !p.putBack(t.Context(), p.member.observer.Get(lease.Name), plan, 0) {
+			p, there, client := plannerOf(t, lease)
+			if !p.putBack(t.Context(), inforce.New(plan), there, 0) {
 				t.Fatal("the plan was not restored")
 			}
 			written, err := client.Get(t.Context(), lease.Name, metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			there, err := leaseapi.PlanOn(written)
-			if err != nil || there.Digest() != plan.Digest() || there.Generation != plan.Generation+1 {
-				t.Errorf("generation %d, digest %s, %v; want the plan in force", there.Generation, there.Digest(), err)
+			restored, err := leaseapi.PlanOn(written)
+			if err != nil || restored.Digest() != plan.Digest() || restored.Generation != plan.Generation+1 {
+				t.Errorf("generation %d, digest %s, %v; want the plan in force", restored.Generation, restored.Digest(), err)
 			}
 			if good, err := leaseapi.LastGoodOn(written); err != nil || good.Digest() != plan.Digest() {
 				t.Errorf("kept as the last good plan: digest %s, %v; want that of the plan in force", good.Digest(), err)
@@ -118,4 +118,11 @@ func TestWordOfAnOperator(t *testing.T) {
 	if good, err := leaseapi.LastGoodOn(must(leaseapi.WithPlan("flotilla", lease, plan))); err != nil || good.Digest() != plan.Digest() || good.Generation != 7 {
 		t.Errorf("kept as the last good plan: generation %d, digest %s, %v; want the operator's", good.Generation, good.Digest(), err)
 	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

@@ -1,4 +1,4 @@
-package fleet
+package planner
 
 import (
 	"context"
@@ -13,10 +13,6 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
-// EventRetired reports that the planner has emptied the Lease of a shard that the plan does not
-// have, or failed to because of Err.
-const EventRetired election.EventType = "retired"
-
 // retireAfter is how long such a Lease must stand still before it is emptied. It is longer than an
 // API server's default request timeout, so no request that was sent under the Lease is still under
 // way.
@@ -25,14 +21,11 @@ const retireAfter = 2 * time.Minute
 // retire empties the Leases of shards that are in no plan. Each change of plan leaves some, of
 // several kilobytes each, and every member would keep and read them forever. It writes one at a
 // time, and reports whether it wrote one.
-func (p *planner) retire(ctx context.Context, now time.Time) bool {
-	m := p.member
-	for _, o := range m.retirable(now) {
-		began := m.config.Clock.Now()
-		err := p.retireOne(ctx, o)
-		m.config.Observe(Event{Event: election.Event{
-			Type: EventRetired, Name: o.Name, Duration: m.config.Clock.Now().Sub(began), Err: err,
-		}})
+func (p *Planner) retire(ctx context.Context, l look) bool {
+	for _, o := range l.retirable() {
+		began := p.config.Clock.Now()
+		err := p.retireOne(ctx, l.InForce.Generation, o)
+		p.config.Observe(election.Event{Type: EventRetired, Name: o.Name, Duration: p.config.Clock.Now().Sub(began), Err: err})
 		switch {
 		case err == nil:
 			klog.FromContext(ctx).V(1).Info("Retired the Lease of a shard that the plan has not any more", "lease", o.Name)
@@ -47,41 +40,39 @@ func (p *planner) retire(ctx context.Context, now time.Time) bool {
 
 // retirable returns the Leases of shards that are not in the plan, that nobody holds, and that no
 // shard waits for. It returns none while any shard is not where it should be.
-func (m *Member) retirable(now time.Time) []election.Observation {
-	plan := m.inForce.Load()
+func (l look) retirable() []election.Observation {
 	var old []election.Observation
-	for _, o := range m.observer.List() {
-		_, named := plan.shardOf(m.config.Fleet, o.Name)
-		still := now.Sub(o.Seen) >= retireAfter && now.Sub(o.LastSign()) >= retireAfter
-		if m.isShard(o) && !named && !m.isHeld(o, now) && still {
+	for _, o := range l.Leases() {
+		_, named := l.InForce.ShardOf(l.Fleet(), o.Name)
+		still := l.Now().Sub(o.Seen) >= retireAfter && l.Now().Sub(o.LastSign()) >= retireAfter
+		if l.IsShard(o) && !named && !l.IsHeld(o) && still {
 			old = append(old, o)
 		}
 	}
 	if len(old) == 0 {
 		return nil
 	}
-	for _, ring := range plan.plan.Rings {
-		if !m.settled(ring, now) {
+	for _, ring := range l.InForce.Rings {
+		if !l.settled(ring) {
 			return nil
 		}
 	}
 	return old
 }
 
-// retireOne empties one Lease, as it was observed.
-func (p *planner) retireOne(ctx context.Context, o election.Observation) error {
-	m := p.member
-	ctx, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)
+// retireOne empties one Lease, as it was observed. inForce is the generation of the plan in force.
+func (p *Planner) retireOne(ctx context.Context, inForce int64, o election.Observation) error {
+	ctx, cancel := context.WithTimeout(ctx, p.config.Timing.RenewDeadline/2)
 	defer cancel()
-	generation := strconv.FormatInt(m.inForce.Load().plan.Generation, 10)
-	written, err := m.config.Leases.Update(ctx, leaserecord.Retired(o.Lease, generation, true), metav1.UpdateOptions{})
+	generation := strconv.FormatInt(inForce, 10)
+	written, err := p.config.Leases.Update(ctx, leaserecord.Retired(o.Lease, generation, true), metav1.UpdateOptions{})
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 		// With OwnerReferencesPermissionEnforcement, only those who may delete a Lease may give it
 		// an owner. Leave it emptied.
-		written, err = m.config.Leases.Update(ctx, leaserecord.Retired(o.Lease, generation, false), metav1.UpdateOptions{})
+		written, err = p.config.Leases.Update(ctx, leaserecord.Retired(o.Lease, generation, false), metav1.UpdateOptions{})
 	}
 	if err == nil {
-		m.observer.Observe(written)
+		p.config.Observer.Observe(written)
 	}
 	return err
 }
