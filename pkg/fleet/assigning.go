@@ -118,7 +118,7 @@ func (m *Member) idle(ctx context.Context, changed, secured, elsewhere <-chan st
 func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 	s := m.snapshot()
 	now, roster := s.Now(), s.Roster()
-	m.noteMarks(ctx, s)
+	m.fencing.Look(ctx, s)
 	m.journal.look(s)
 	m.adopt(ctx, s)
 	halts := m.leadership.Look(ctx)

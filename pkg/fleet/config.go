@@ -12,6 +12,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/fencing"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leadership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/planner"
@@ -271,6 +272,10 @@ const (
 	// EventRetired: this member emptied the Lease of a shard that the plan does not have, or failed
 	// to because of Err.
 	EventRetired = planner.EventRetired
+	// EventFenced: a dead incarnation, Holder, was fenced on its member's Lease, in Duration.
+	EventFenced = fencing.EventFenced
+	// EventFenceRefused: the API server did not let this member write the mark, because of Err.
+	EventFenceRefused = fencing.EventRefused
 	// EventPlanRefused: the plan on the plan's Lease cannot be used because of Err. The last good
 	// one stays in force, or comes into force if the member has just started. Err wraps
 	// ErrWithoutPlan if no good plan is known.

@@ -13,6 +13,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/fencing"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/inforce"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leadership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
@@ -39,7 +40,7 @@ type Member struct {
 	expected   []shard.Range
 	assignment atomic.Pointer[assignment.Assignment]
 	prospects  prospects
-	fencing    *fencing
+	fencing    *fencing.Fencing
 	leadership *leadership.Leadership
 	journal    *journal
 	readiness  readiness
@@ -107,7 +108,7 @@ func New(c Config) (*Member, error) {
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}
-	m := &Member{config: c, runners: newRunners(), incarnation: leaserecord.NewIncarnation(c.Member), slots: newSlots(c.Handoffs), fencing: newFencing(), journal: newJournal(c.Fleet, c.Clock)}
+	m := &Member{config: c, runners: newRunners(), incarnation: leaserecord.NewIncarnation(c.Member), slots: newSlots(c.Handoffs), journal: newJournal(c.Fleet, c.Clock)}
 	m.assignment.Store(&assignment.Assignment{})
 	m.judge = inforce.NewJudge(m.incarnation, c.Check, c.Catalogue)
 	var err error
@@ -132,14 +133,17 @@ func New(c Config) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.fencing = fencing.New(fencing.Config{
+		Fleet: c.Fleet, Incarnation: m.incarnation, Leases: c.Leases, Observer: m.observer, Clock: c.Clock, Timing: c.Timing,
+		Enforced: c.Enforced, Marked: m.membership.Revoke, Observe: m.report,
+	})
 	if m.planner, err = m.newPlanner(); err != nil {
 		return nil, err
 	}
 	m.leadership, err = leadership.New(leadership.Config{
 		Fleet: c.Fleet, Member: c.Member, Incarnation: m.incarnation, Locks: c.LeaderLocks, Delay: c.LeaderLockDelay,
 		Leases: c.Leases, Read: m.read, Observer: m.observer, Membership: m.membership, Clock: c.Clock, Timing: c.Timing,
-		Observe: func(e election.Event) { c.Observe(Event{Event: e}) },
-		Resumed: m.reassign,
+		Observe: m.report, Resumed: m.reassign,
 	})
 	return m, err
 }
@@ -155,10 +159,13 @@ func (m *Member) newPlanner() (*planner.Planner, error) {
 			}
 		},
 		Stop:    func() string { return m.leadership.StopText() },
-		Observe: func(e election.Event) { c.Observe(Event{Event: e}) },
+		Observe: m.report,
 		OnStuck: func(stuck election.StuckClaim) { c.Exit(stuckReason(stuck)) },
 	})
 }
+
+// report passes an event of the whole member on.
+func (m *Member) report(e election.Event) { m.config.Observe(Event{Event: e}) }
 
 // snapshot returns what is known of the fleet's Leases now.
 func (m *Member) snapshot() leaseapi.Snapshot { return m.snapshotOf(m.observer.List()) }
@@ -207,7 +214,7 @@ func (m *Member) Run(ctx context.Context) error {
 	if failure := m.failure.Load(); lost != nil && failure != nil {
 		lost = fmt.Errorf("%w; the last request for its Lease failed: %w", lost, *failure)
 	}
-	if m.fencing.self.Load() {
+	if m.fencing.IsMarked() {
 		err = errors.Join(err, ErrFenced)
 	}
 	return errors.Join(err, lost)
@@ -229,10 +236,10 @@ func (m *Member) observe(e election.Event) {
 		if m.observer.Get(e.Name).Fenced(e.Holder) {
 			fenced := e
 			fenced.Type = EventFenced
-			defer m.config.Observe(Event{Event: fenced}) // the mark came with the strike
+			defer m.report(fenced) // the mark came with the strike
 		}
 	}
-	m.config.Observe(Event{Event: e})
+	m.report(e)
 }
 
 // lead claims shards from the time the member has joined until ctx ends or the membership is lost,

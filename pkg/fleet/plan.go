@@ -100,7 +100,7 @@ func (m *Member) refuse(ctx context.Context, lease election.Observation, v infor
 }
 
 func (m *Member) reportPlan(kind election.EventType, err error) {
-	m.config.Observe(Event{Event: election.Event{Type: kind, Name: leaseapi.PlanLease(m.config.Fleet), Err: err}})
+	m.report(election.Event{Type: kind, Name: leaseapi.PlanLease(m.config.Fleet), Err: err})
 }
 
 // memberAnnotations returns what a member publishes about itself on its Lease.

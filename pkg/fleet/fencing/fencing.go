@@ -1,0 +1,207 @@
+package fencing
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/internal/faults"
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
+)
+
+const (
+	// EventFenced: a dead incarnation, Holder, was fenced on its member's Lease, in Duration.
+	EventFenced election.EventType = "fenced"
+	// EventRefused: the API server did not let this member write the mark, because of Err.
+	EventRefused election.EventType = "fence-refused"
+)
+
+// Config configures a Fencing. All fields are required.
+type Config struct {
+	// Fleet is the fleet's name, Incarnation the member's.
+	Fleet, Incarnation string
+	Leases             election.LeaseWriter
+	Observer           *election.Observer
+	Clock              election.Clock
+	Timing             election.Timing
+	// Enforced reports whether the API server refuses fenced credentials. Marked is called once,
+	// when this incarnation turns out to have been fenced. Neither may block.
+	Enforced func() bool
+	Marked   func()
+	// Observe receives the events.
+	Observe func(election.Event)
+}
+
+// Fencing marks the Leases of dead members, so that the API server refuses what they still send. It
+// also notices when this member has been marked.
+type Fencing struct {
+	config Config
+	// turn holds one token: a mark is written once, however many shards a dead member leaves.
+	turn chan struct{}
+	// self is set once this incarnation has been fenced.
+	self atomic.Bool
+
+	mu sync.Mutex
+	// seen is when this process first saw each incarnation fenced.
+	seen map[string]time.Time
+	// refused are the incarnations that the API server did not let this process mark, as long as a
+	// Lease names them.
+	refused map[string]bool
+}
+
+// New returns a Fencing that has seen nothing.
+func New(c Config) *Fencing {
+	return &Fencing{config: c, turn: make(chan struct{}, 1), seen: map[string]time.Time{}, refused: map[string]bool{}}
+}
+
+// IsMarked reports whether this incarnation has been fenced.
+func (f *Fencing) IsMarked() bool { return f.self.Load() }
+
+// Look records when incarnations were first seen fenced.
+func (f *Fencing) Look(ctx context.Context, s leaseapi.Snapshot) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	seen := make(map[string]time.Time, len(f.seen))
+	for _, o := range s.Leases() {
+		for _, incarnation := range o.FencedIncarnations() {
+			if leaserecord.MemberLease(f.config.Fleet, leaserecord.MemberOf(incarnation)) != o.Name {
+				continue // anybody may have written it
+			}
+			seen[incarnation] = s.Now()
+			if first, known := f.seen[incarnation]; known {
+				seen[incarnation] = first
+			}
+		}
+	}
+	f.seen = seen
+	for incarnation := range f.refused {
+		if !slices.ContainsFunc(s.Leases(), func(o election.Observation) bool { return o.Holder == incarnation }) {
+			delete(f.refused, incarnation)
+		}
+	}
+	if _, marked := seen[f.config.Incarnation]; marked && !f.self.Swap(true) {
+		klog.FromContext(ctx).Error(nil, "Fenced by another member: the API server refuses this process's credentials", "incarnation", f.config.Incarnation)
+		f.config.Marked()
+	}
+}
+
+// markedAt returns when this process first saw the incarnation fenced, which may be now.
+func (f *Fencing) markedAt(incarnation string, now time.Time) time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, known := f.seen[incarnation]; !known {
+		f.seen[incarnation] = now
+	}
+	return f.seen[incarnation]
+}
+
+// Since returns the time since which a dead holder is fenced. Usually the mark came with the
+// strike; if the striking member did not know of the policy, Since writes it. It returns the
+// zero time if the holder is empty because it released the shard, and if the API server does not
+// enforce the fence or does not let this member mark the Lease. Then only the Lease's expiry
+// protects the shard. The result is meaningless if ctx has ended.
+func (f *Fencing) Since(ctx context.Context, dead string) time.Time {
+	if dead == "" || dead == f.config.Incarnation || !f.config.Enforced() || faults.MarkSkipped {
+		return time.Time{}
+	}
+	return f.mark(ctx, dead)
+}
+
+// mark fences a dead incarnation and returns the time since which it is fenced, or the zero time if
+// there was nothing to fence or this member lacks permission. It tries until it has an answer or
+// ctx ends.
+func (f *Fencing) mark(ctx context.Context, dead string) time.Time {
+	select {
+	case f.turn <- struct{}{}:
+		defer func() { <-f.turn }()
+	case <-ctx.Done():
+		return time.Time{}
+	}
+	if f.isRefused(dead) {
+		return time.Time{}
+	}
+	began := f.config.Clock.Now()
+	report := func(kind election.EventType, err error) {
+		name := leaserecord.MemberLease(f.config.Fleet, leaserecord.MemberOf(dead))
+		f.config.Observe(election.Event{Type: kind, Name: name, Holder: dead, Duration: f.config.Clock.Now().Sub(began), Err: err})
+	}
+	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 6, Cap: f.config.Timing.RetryPeriod}
+	for conflict := false; ctx.Err() == nil; {
+		done, marked, err := f.tryMark(ctx, dead)
+		now := f.config.Clock.Now()
+		switch {
+		case done && marked:
+			since := f.markedAt(dead, now)
+			report(EventFenced, nil)
+			return since
+		case done && err == nil:
+			if lease := f.config.Observer.Get(leaserecord.MemberLease(f.config.Fleet, leaserecord.MemberOf(dead))); !lease.Fenced(dead) {
+				return time.Time{}
+			}
+			return f.markedAt(dead, now)
+		case done:
+			f.setRefused(dead)
+			report(EventRefused, err)
+			return time.Time{}
+		case apierrors.IsConflict(err) && !conflict:
+			conflict = true
+			continue // tryMark has read the Lease again
+		}
+		conflict = false
+		pause := backoff.Step()
+		klog.FromContext(ctx).Error(err, "Could not fence a dead member, trying again", "incarnation", dead, "after", pause)
+		election.Await(ctx, f.config.Clock, nil, pause)
+	}
+	return time.Time{}
+}
+
+// tryMark writes the mark on the Lease as it was observed. done means that there is nothing left to
+// try; with an error, the failure is final. marked reports whether this call wrote the mark.
+// Without done, the caller should try again because of the error.
+func (f *Fencing) tryMark(ctx context.Context, dead string) (done, marked bool, err error) {
+	name := leaserecord.MemberLease(f.config.Fleet, leaserecord.MemberOf(dead))
+	lease, needed := leaserecord.FenceIncarnation(f.config.Observer.Get(name).Lease, dead)
+	if !needed {
+		return true, false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.config.Timing.RenewDeadline/2)
+	defer cancel()
+	written, err := f.config.Leases.Update(ctx, lease, metav1.UpdateOptions{})
+	switch {
+	case err == nil:
+		f.config.Observer.Observe(written)
+		return true, true, nil
+	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err):
+		return true, false, fmt.Errorf("marking Lease %s: %w", name, err)
+	case !apierrors.IsConflict(err):
+		return false, false, err
+	}
+	current, getErr := f.config.Leases.Get(ctx, name, metav1.GetOptions{})
+	if getErr != nil {
+		return false, false, getErr
+	}
+	f.config.Observer.Observe(current)
+	return false, false, err
+}
+
+func (f *Fencing) isRefused(incarnation string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.refused[incarnation]
+}
+
+func (f *Fencing) setRefused(incarnation string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refused[incarnation] = true
+}
