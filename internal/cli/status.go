@@ -106,7 +106,7 @@ there are warnings only. With --watch it is 0 once the command is interrupted.`,
 	return command
 }
 
-// memberNames returns the names of the members that have not left.
+// memberNames returns the names of the members that are not gone.
 func memberNames(members []status.MemberView) []string {
 	var names []string
 	for _, m := range members {

@@ -106,10 +106,10 @@ func orUnknown(text string) string {
 
 func statusMembers(w io.Writer, v status.View, all, wide bool) {
 	var lines [][]string
-	left := 0
+	gone := 0
 	for _, m := range v.Members {
 		if m.State == "gone" && !m.Drained && !all {
-			left++
+			gone++
 			continue
 		}
 		state := m.State
@@ -145,8 +145,8 @@ func statusMembers(w io.Writer, v status.View, all, wide bool) {
 	} else {
 		rows(w, head, limited(lines, all))
 	}
-	if left > 0 {
-		fmt.Fprintf(w, "(not shown without --all: %s that left)\n", status.Plural(left, "member"))
+	if gone > 0 {
+		fmt.Fprintf(w, "(not shown without --all: %s)\n", status.Plural(gone, "gone member"))
 	}
 }
 
