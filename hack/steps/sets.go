@@ -20,7 +20,7 @@ const simulation = "./test/sim"
 
 // racy are the packages with the most goroutines. pkg/shard itself is pure functions without any,
 // and would take minutes under the detector.
-var racy = []string{"./pkg/election", "./pkg/election/leaderlock", "./pkg/election/membership", "./pkg/election/request", "./pkg/informer", "./pkg/informer/internal/store", "./pkg/informer/internal/listwatch", "./pkg/controllers/owners", "./pkg/fleet", "./pkg/flotilla", "./pkg/manager"}
+var racy = []string{"./pkg/election", "./pkg/election/leaderlock", "./pkg/election/membership", "./pkg/election/request", "./pkg/informer", "./pkg/informer/internal/store", "./pkg/informer/internal/listwatch", "./pkg/controllers/owners", "./pkg/fleet", "./pkg/fleet/fencing", "./pkg/fleet/inforce", "./pkg/fleet/leadership", "./pkg/fleet/planner", "./pkg/flotilla", "./pkg/manager"}
 
 // plane is what a control plane needs.
 var plane = []string{"etcd", "kube-apiserver", "kube-scheduler", "kubectl", "kube-controller-manager", "kwok"}

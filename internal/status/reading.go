@@ -41,7 +41,6 @@ type Reading struct {
 	Roster membership.Roster
 	Known  []membership.Member
 
-	snapshot   leaseapi.Snapshot // of sorted, as of AsOf
 	leases     map[string]election.Observation
 	sorted     []election.Observation          // the fleet's, by name
 	foreign    map[string]election.Observation // those with other names, among them the leader locks
@@ -114,9 +113,8 @@ func (r *Reading) complete() {
 		r.Plan, r.Fault = leaseapi.PlanOn(o.Lease)
 		r.digest = r.Plan.Digest()
 	}
-	byName := slices.SortedFunc(slices.Values(r.sorted), func(a, b election.Observation) int { return strings.Compare(a.Name, b.Name) })
-	r.snapshot = leaseapi.NewSnapshot(r.Fleet, byName, 0, r.AsOf)
-	r.Roster, r.Known = r.snapshot.Roster(), r.snapshot.Known()
+	r.Roster = membership.RosterFrom(r.Fleet, r.sorted, 0, r.AsOf)
+	r.Known = leaseapi.KnownMembers(r.Fleet, r.sorted)
 	r.leaderLock = r.WaitsFor()
 	r.stop = r.Stop()
 	r.assigned, r.unassigned = assignment.Assignment{}, r.Fault
@@ -180,7 +178,7 @@ func (r *Reading) ShardLease(id shard.ID) election.Observation {
 }
 
 // IsHeld reports whether a Lease has a holder that is not silent.
-func (r *Reading) IsHeld(o election.Observation) bool { return r.snapshot.IsHeld(o) }
+func (r *Reading) IsHeld(o election.Observation) bool { return o.IsHeld(r.AsOf, 0) }
 
 // Older returns the held Leases of shards that are not in the plan, by name: those of older plan
 // generations.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
@@ -47,6 +49,11 @@ func (t Timing) Validate() error {
 		errs = append(errs, fmt.Errorf("Timing.RenewDeadline is %v, must be more than %v, 1.2 times RetryPeriod", t.RenewDeadline, least))
 	}
 	return errors.Join(errs...)
+}
+
+// RetrySoon returns the backoff for a request that a claimed name waits for.
+func (t Timing) RetrySoon() wait.Backoff {
+	return wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 6, Cap: t.RetryPeriod}
 }
 
 // RequestTimeout bounds one request to the API server: half the renew deadline, so that a request

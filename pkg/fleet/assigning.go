@@ -128,7 +128,9 @@ func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 	known := s.Known()
 	a := m.Assignment()
 	var err error
-	if !m.isJoining(roster) {
+	// A member that joins computes nothing: while a hundred come, each would place all shards again
+	// for each.
+	if !roster.IsNew(m.config.Member) {
 		a, err = assignment.Of(plan.Plan, plan.Digest(), roster, known, holders, a)
 	}
 	if err != nil {
@@ -198,14 +200,6 @@ func (m *Member) reassign() {
 	case m.runners.left <- struct{}{}:
 	default: // one is to come
 	}
-}
-
-// isJoining reports whether this member gets no shard yet, because it joins a fleet with active
-// members. It computes no assignment until then: while a hundred members come, each would place all
-// shards again for each.
-func (m *Member) isJoining(roster membership.Roster) bool {
-	self, live := roster.Get(m.config.Member)
-	return live && self.State == membership.Joining && !slices.Contains(roster.Active(), m.config.Member)
 }
 
 // shun gives the shard up until the plan's Lease has another plan: the present one does not have

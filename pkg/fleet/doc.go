@@ -4,11 +4,11 @@
 // The package knows neither controllers nor API machinery beyond Leases: [Config].Build makes a
 // shard's work.
 //
-// What a member decides is decided in rooms of their own, which do not know it: which member should
-// own which shard in package assignment, which plan may be in force in inforce, what comes next with
-// a shard in shardrun, whether the fleet may work at all in leadership. Package planner writes plans,
-// and fencing marks dead members. Here is what puts these together: the loop that gives each shard
-// its goal, and the runners that carry out what shardrun decides.
+// Most decisions are made in packages of their own, which do not import this one: which member
+// should own which shard in package assignment, which plan may be in force in inforce, what comes
+// next with a shard in shardrun, whether the fleet may work at all in leadership. Package planner
+// writes plans, and fencing marks dead members. Here is what puts these together: the loop that
+// gives each shard its goal, and the runners that carry out what shardrun decides.
 //
 // # Start and stop order of a member
 //

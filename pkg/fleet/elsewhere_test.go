@@ -145,7 +145,7 @@ func TestConcerns(t *testing.T) {
 		if !a.concerns(lease(others, holder, "")) {
 			t.Error("another's, while a has a shard that is retiring: false, want true")
 		}
-		holders, named := holders(a.inForce.Load(), a.snapshotOf([]election.Observation{lease(locks[1], "flotilla_fleet", "")}))
+		holders, named := holders(a.inForce.Load(), a.snapshotOf([]election.Observation{lease(locks[1], "flotilla_fleet", "")}, a.config.Clock.Now()))
 		if len(holders) != 0 || len(named) != 0 {
 			t.Errorf("a leader lock counts as the Lease of a shard: %v, %v", holders, named)
 		}

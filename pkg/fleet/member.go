@@ -142,7 +142,7 @@ func New(c Config) (*Member, error) {
 	}
 	m.leadership, err = leadership.New(leadership.Config{
 		Fleet: c.Fleet, Member: c.Member, Incarnation: m.incarnation, Locks: c.LeaderLocks, Delay: c.LeaderLockDelay,
-		Leases: c.Leases, Read: m.read, Observer: m.observer, Membership: m.membership, Clock: c.Clock, Timing: c.Timing,
+		Leases: c.Leases, Read: m.read, Snapshot: m.snapshot, Observer: m.observer, Membership: m.membership, Clock: c.Clock, Timing: c.Timing,
 		Observe: m.report, Resumed: m.reassign,
 	})
 	return m, err
@@ -153,10 +153,9 @@ func (m *Member) newPlanner() (*planner.Planner, error) {
 	return planner.New(planner.Config{
 		Fleet: c.Fleet, Incarnation: m.incarnation, Leases: c.Leases, Observer: m.observer, Membership: m.membership,
 		Clock: c.Clock, Timing: c.Timing, Replanning: c.Replanning, Judge: m.judge, Covers: &m.covers,
-		Member: func() planner.Member {
-			return planner.Member{
-				InForce: m.inForce.Load(), Refused: m.refusedVerdict(), Assignment: m.Assignment(), Joining: m.isJoining(m.Roster()),
-			}
+		Snapshot: m.snapshot,
+		Decided: func() planner.Decided {
+			return planner.Decided{InForce: m.inForce.Load(), Refused: m.refusedVerdict(), Assignment: m.Assignment()}
 		},
 		Stop:    func() string { return m.leadership.StopText() },
 		Observe: m.report,
@@ -167,12 +166,16 @@ func (m *Member) newPlanner() (*planner.Planner, error) {
 // report passes an event of the whole member on.
 func (m *Member) report(e election.Event) { m.config.Observe(Event{Event: e}) }
 
-// snapshot returns what is known of the fleet's Leases now.
-func (m *Member) snapshot() leaseapi.Snapshot { return m.snapshotOf(m.observer.List()) }
+// snapshot returns what is known of the fleet's Leases now. If there is a pause between the clock and
+// the Leases, dead holders count as alive for that long, and not the other way round.
+func (m *Member) snapshot() leaseapi.Snapshot {
+	now := m.config.Clock.Now()
+	return m.snapshotOf(m.observer.List(), now)
+}
 
-// snapshotOf returns observations, which must be sorted by name, as what is known now.
-func (m *Member) snapshotOf(observations []election.Observation) leaseapi.Snapshot {
-	return leaseapi.NewSnapshot(m.config.Fleet, observations, m.config.Timing.LeaseDuration, m.config.Clock.Now())
+// snapshotOf returns observations, which must be sorted by name, as what was known at now.
+func (m *Member) snapshotOf(observations []election.Observation, now time.Time) leaseapi.Snapshot {
+	return leaseapi.NewSnapshot(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
 }
 
 // Incarnation returns the identity of this process start.

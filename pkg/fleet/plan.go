@@ -18,9 +18,6 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// maxReason is how many bytes of a text are published: a plan with many errors has a long one.
-const maxReason = 1000
-
 // ErrWithoutPlan is wrapped by the error of an EventPlanRefused if the member knows no good plan to
 // work by instead.
 var ErrWithoutPlan = errors.New("no plan is in force, so no shard runs")
@@ -115,7 +112,7 @@ func (m *Member) memberAnnotations() map[string]string {
 		a[leaseapi.PlanAnnotation], a[leaseapi.GenerationAnnotation] = f.Digest(), strconv.FormatInt(f.Generation, 10)
 	}
 	if r := m.refused.Load(); r != nil {
-		a[leaseapi.RefusedAnnotation] = leaseapi.Shorten(fmt.Sprintf("%d: %v", r.Generation, r.Err), maxReason)
+		a[leaseapi.RefusedAnnotation] = leaseapi.Shorten(fmt.Sprintf("%d: %v", r.Generation, r.Err), leaseapi.MaxText)
 	}
 	if text := m.memory.Load(); text != nil {
 		a[leaseapi.MemoryAnnotation] = *text
@@ -134,7 +131,7 @@ func (m *Member) memberAnnotations() map[string]string {
 func (m *Member) waitForPlan(ctx context.Context) bool {
 	changed, stop := m.observer.Subscribe(func(string) bool { return true })
 	defer stop()
-	backoff, said := m.retrySoon(), ""
+	backoff, said := m.config.Timing.RetrySoon(), ""
 	var notBefore time.Time // every Lease that changes ends a pause
 	for {
 		now := m.config.Clock.Now()
@@ -143,9 +140,10 @@ func (m *Member) waitForPlan(ctx context.Context) bool {
 			return true
 		}
 		if lease := m.observer.Get(leaseapi.PlanLease(m.config.Fleet)); !lease.Exists || lease.Annotations[leaseapi.DocumentAnnotation] == "" {
-			witness := m.snapshot().OthersShard(m.incarnation)
+			s := m.snapshot()
+			witness := s.OthersShard(m.incarnation)
 			if witness.Name == "" {
-				witness = m.stillMember()
+				witness = m.stillMember(s)
 			}
 			if witness.Name != "" {
 				if said != witness.Name {
@@ -183,10 +181,10 @@ func (m *Member) waitForPlan(ctx context.Context) bool {
 // stillMember returns the Lease of another live member that is still because the fleet is stopped:
 // that member knows the plan, and restores plan and stop. It returns the zero value if there is
 // none.
-func (m *Member) stillMember() election.Observation {
-	for _, member := range m.Roster().Members() {
+func (m *Member) stillMember(s leaseapi.Snapshot) election.Observation {
+	for _, member := range s.Roster().Members() {
 		if member.Incarnation != m.incarnation && member.Annotations[leaseapi.StillAnnotation] != "" {
-			return m.observer.Get(leaserecord.MemberLease(m.config.Fleet, member.Name))
+			return s.Get(leaserecord.MemberLease(m.config.Fleet, member.Name))
 		}
 	}
 	return election.Observation{}

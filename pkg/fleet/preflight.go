@@ -107,7 +107,7 @@ func (m *Member) preflight(ctx context.Context, r *shardRunner) (others, error) 
 	if m.awaitOwn(ctx, r) {
 		return m.preflightIn(ctx, m.observer.List(), r)
 	}
-	backoff := m.retrySoon()
+	backoff := m.config.Timing.RetrySoon()
 	for ctx.Err() == nil {
 		seen, err := m.lists.read(ctx, m.runners.all.Go, m.readAll)
 		if err == nil {
@@ -154,7 +154,7 @@ func (m *Member) preflightIn(ctx context.Context, seen []election.Observation, r
 	if lease := m.observer.Get(r.lease); lease.Holder != m.incarnation {
 		return others{}, fmt.Errorf("the Lease %s names %q", lease.Name, lease.Holder)
 	}
-	s := m.snapshotOf(seen)
+	s := m.snapshotOf(seen, m.config.Clock.Now())
 	plan := m.inForce.Load()
 	if o := s.Get(leaseapi.PlanLease(m.config.Fleet)); o.Exists {
 		plan = m.judge.Of(plan, o, m.snapshot()).Plan

@@ -311,12 +311,6 @@ func (m *Member) retry() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}
 }
 
-// retrySoon is the backoff for a request that a claimed shard waits for.
-func (m *Member) retrySoon() wait.Backoff {
-	most := m.config.Timing.RetryPeriod
-	return wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 6, Cap: most}
-}
-
 // pause returns after d, or when ctx ends.
 func (m *Member) pause(ctx context.Context, d time.Duration) { m.await(ctx, nil, d) }
 

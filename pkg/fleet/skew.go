@@ -41,7 +41,7 @@ func (m *Member) tellLacks(ctx context.Context, plan shard.Plan) {
 	if len(lacks) == 0 {
 		return
 	}
-	said := leaseapi.Shorten(strings.Join(lacks, ", "), maxReason)
+	said := leaseapi.Shorten(strings.Join(lacks, ", "), leaseapi.MaxText)
 	klog.FromContext(ctx).Info("The plan names controllers that this build does not have: its shards run without them", "controllers", said, "generation", plan.Generation, "version", m.config.Catalogue.Version)
 	m.reportPlan(EventLacking, errors.New(said))
 }

@@ -187,7 +187,7 @@ var rules = []rule{
 		only: []string{
 			"pkg/fleet/leaseapi", "pkg/election", "pkg/shard", "internal/faults", "k8s.io/api", "k8s.io/apimachinery",
 		},
-		reason: "what Leases say, what has happened to them, and who should own what, is the same for a member and for whoever looks on: " +
+		reason: "what Leases say, what has happened to them, which plan may be in force, and who should own what, is the same for a member and for whoever looks on: " +
 			"pure functions, without a client, a clock or a log",
 	},
 	{

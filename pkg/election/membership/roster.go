@@ -113,6 +113,12 @@ func (r Roster) Active() []string {
 	return r.names(Joining)
 }
 
+// IsNew reports whether a member gets no shard yet, because it joins others that are active.
+func (r Roster) IsNew(name string) bool {
+	m, live := r.Get(name)
+	return live && m.State == Joining && len(r.names(Active)) > 0
+}
+
 // Grown returns the roster as it will be once all joining members are active.
 func (r Roster) Grown() Roster {
 	r.members = slices.Clone(r.members)

@@ -1,5 +1,6 @@
-// Package fencing marks the incarnations of dead members on their Leases, so that an API server with
-// the policy of deploy/fence refuses what they may still send. docs/design/fence.md has the rules.
+// Package fencing marks the incarnations of dead members on their Leases, so that an API server
+// with the policy of deploy/fence refuses what they may still send. docs/design/fence.md has the
+// rules.
 //
 // # Guarantees
 //

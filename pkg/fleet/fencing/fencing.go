@@ -3,14 +3,12 @@ package fencing
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
@@ -35,7 +33,7 @@ type Config struct {
 	Clock              election.Clock
 	Timing             election.Timing
 	// Enforced reports whether the API server refuses fenced credentials. Marked is called once,
-	// when this incarnation turns out to have been fenced. Neither may block.
+	// when this incarnation turns out to have been fenced. Neither may block, nor call the Fencing.
 	Enforced func() bool
 	Marked   func()
 	// Observe receives the events.
@@ -54,8 +52,8 @@ type Fencing struct {
 	mu sync.Mutex
 	// seen is when this process first saw each incarnation fenced.
 	seen map[string]time.Time
-	// refused are the incarnations that the API server did not let this process mark, as long as a
-	// Lease names them.
+	// refused are the incarnations that the API server did not let this process mark, as long as no
+	// other incarnation holds the member's Lease.
 	refused map[string]bool
 }
 
@@ -67,7 +65,8 @@ func New(c Config) *Fencing {
 // IsMarked reports whether this incarnation has been fenced.
 func (f *Fencing) IsMarked() bool { return f.self.Load() }
 
-// Look records when incarnations were first seen fenced.
+// Look records when incarnations were first seen fenced, calls Marked if this one is, and forgets
+// refusals that do not matter any more.
 func (f *Fencing) Look(ctx context.Context, s leaseapi.Snapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -85,7 +84,9 @@ func (f *Fencing) Look(ctx context.Context, s leaseapi.Snapshot) {
 	}
 	f.seen = seen
 	for incarnation := range f.refused {
-		if !slices.ContainsFunc(s.Leases(), func(o election.Observation) bool { return o.Holder == incarnation }) {
+		// While the Lease has no holder, because of the strike, a mark may still be asked for.
+		lease := s.Get(leaserecord.MemberLease(f.config.Fleet, leaserecord.MemberOf(incarnation)))
+		if !lease.Exists || lease.Holder != "" && lease.Holder != incarnation {
 			delete(f.refused, incarnation)
 		}
 	}
@@ -135,7 +136,7 @@ func (f *Fencing) mark(ctx context.Context, dead string) time.Time {
 		name := leaserecord.MemberLease(f.config.Fleet, leaserecord.MemberOf(dead))
 		f.config.Observe(election.Event{Type: kind, Name: name, Holder: dead, Duration: f.config.Clock.Now().Sub(began), Err: err})
 	}
-	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 6, Cap: f.config.Timing.RetryPeriod}
+	backoff := f.config.Timing.RetrySoon()
 	for conflict := false; ctx.Err() == nil; {
 		done, marked, err := f.tryMark(ctx, dead)
 		now := f.config.Clock.Now()

@@ -27,8 +27,9 @@ func (f *forbidding) Update(_ context.Context, lease *coordinationv1.Lease, _ me
 	return nil, apierrors.NewForbidden(coordinationv1.Resource("leases"), lease.Name, nil)
 }
 
-// TestRefusedOnce requires that a mark that the API server refuses is tried once for all shards of a
-// dead member, and that nothing of it is remembered once no Lease names that member's incarnation.
+// TestRefusedOnce requires that a mark that the API server refuses is tried once for all shards of
+// a dead member, also after the last of them has another holder, and that the refusal is forgotten
+// once the member is back.
 func TestRefusedOnce(t *testing.T) {
 	lease := func(name, version, holder string) *coordinationv1.Lease {
 		return &coordinationv1.Lease{
@@ -55,9 +56,14 @@ func TestRefusedOnce(t *testing.T) {
 		}
 		look()
 	}
-	observer.Observe(lease(leaserecord.MemberLease("f", "b"), "3", "b_2"))
+	observer.Observe(lease(leaserecord.MemberLease("f", "b"), "3", "")) // as a strike leaves it
 	observer.Observe(lease("f-namespaces-00", "4", "a_1"))
+	look()
+	if f.Since(t.Context(), "b_1"); client.updates != 1 {
+		t.Errorf("%d requests after the last of its shards was taken, want one", client.updates)
+	}
+	observer.Observe(lease(leaserecord.MemberLease("f", "b"), "5", "b_2"))
 	if look(); len(f.refused) > 0 {
-		t.Errorf("refusals of %v are remembered, and no Lease names them", f.refused)
+		t.Errorf("refusals of %v are remembered, and b is back", f.refused)
 	}
 }

@@ -32,8 +32,10 @@ type Config struct {
 	Locks  []string
 	Delay  time.Duration
 	Leases election.LeaseWriter
-	// Read lists the Leases within a bound, and records them with the Observer.
+	// Read lists the Leases within a bound, and records them with the Observer. Snapshot returns
+	// what is known of them.
 	Read       func(context.Context) (*coordinationv1.LeaseList, error)
+	Snapshot   func() leaseapi.Snapshot
 	Observer   *election.Observer
 	Membership *membership.Membership
 	Clock      election.Clock
@@ -78,10 +80,6 @@ func (l *Leadership) Current() *Hold { return l.held.Load() }
 
 // Lost returns a channel that is closed once a leader lock that was held is lost.
 func (l *Leadership) Lost() <-chan struct{} { return l.lost }
-
-func (l *Leadership) snapshot() leaseapi.Snapshot {
-	return leaseapi.NewSnapshot(l.config.Fleet, l.config.Observer.List(), l.config.Timing.LeaseDuration, l.config.Clock.Now())
-}
 
 func (l *Leadership) newHold() (*Hold, error) {
 	c, h := l.config, &Hold{secured: make(chan struct{})}
@@ -176,7 +174,7 @@ func (l *Leadership) wait(ctx context.Context, h *Hold) {
 			return
 		}
 	}
-	if s := l.snapshot(); !(h.inherited() && l.othersWork(s)) && !faults.LeaderLockDelayIgnored {
+	if s := l.config.Snapshot(); !(h.inherited() && l.othersWork(s)) && !faults.LeaderLockDelayIgnored {
 		election.Await(ctx, l.config.Clock, nil, max(0, l.config.Delay-s.Now().Sub(h.freeSince())))
 	}
 	if ctx.Err() == nil {
@@ -302,7 +300,7 @@ func (l *Leadership) Release(ctx context.Context) {
 		logger.Error(err, "Could not see whether other members are left, leaving the leader locks to expire")
 		return
 	}
-	if others := l.snapshot().Roster().Live(); len(others) > 0 {
+	if others := l.config.Snapshot().Roster().Live(); len(others) > 0 {
 		logger.V(1).Info("Left the leader locks to the other members", "members", others)
 		return
 	}

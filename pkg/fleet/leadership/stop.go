@@ -165,7 +165,7 @@ func (l *Leadership) Halts() bool { return l.stop.halts() }
 func (l *Leadership) IsStill() bool { return l.stop.isStill() }
 
 // StopText returns the value of [leaseapi.StopAnnotation] that the member obeys; empty if there is
-// none. StillText returns that of [leaseapi.StillAnnotation]; empty if the member is not still.
+// none.
 func (l *Leadership) StopText() string { return l.stop.text() }
 
 // StillText returns the value of [leaseapi.StillAnnotation]; empty if the member is not still.
@@ -180,7 +180,7 @@ func (l *Leadership) Look(ctx context.Context) bool {
 	name := leaseapi.PlanLease(l.config.Fleet)
 	before, after := l.stop.look(
 		func() election.Observation { return l.config.Observer.Get(name) },
-		func() bool { return l.snapshot().OthersShard(l.config.Incarnation).Exists },
+		func() bool { return l.config.Snapshot().OthersShard(l.config.Incarnation).Exists },
 	)
 	logger := klog.FromContext(ctx).WithValues("lease", name)
 	if after.fault != nil && (before.fault == nil || before.fault.Error() != after.fault.Error()) {
@@ -259,7 +259,7 @@ func (l *Leadership) standStill(ctx context.Context) {
 
 // mayRelease reports whether a leader lock names the fleet and all members are still.
 func (l *Leadership) mayRelease() bool {
-	s := l.snapshot()
+	s := l.config.Snapshot()
 	return l.allStill(s) == nil &&
 		slices.ContainsFunc(l.config.Locks, func(name string) bool {
 			return s.Get(name).Holder == leaseapi.LeaderLockIdentity(l.config.Fleet)

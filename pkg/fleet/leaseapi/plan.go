@@ -146,6 +146,9 @@ func Fit(annotations map[string]string) error {
 		maxAnnotations-spareAnnotations)
 }
 
+// MaxText is how many bytes of a text members publish at most: an error about a plan may be long.
+const MaxText = 1000
+
 // Shorten returns a text cut to n bytes, followed by dots if it was longer.
 func Shorten(text string, n int) string {
 	if len(text) <= n {

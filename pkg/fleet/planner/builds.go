@@ -11,6 +11,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/inforce"
@@ -42,12 +43,12 @@ func (l look) away() inforce.Published {
 // yields reports whether another member should plan: a live one of a newer build, which knows where
 // more controllers belong, and which works by the same plan and so is able to. The build of a
 // canary does not plan while others are live.
-func (p *Planner) yields(plan *inforce.Plan, roster membership.Roster) bool {
-	mine := p.config.Judge.Build().Version
-	return slices.ContainsFunc(roster.Members(), func(other membership.Member) bool {
+func (l look) yields() bool {
+	mine := l.judge.Build().Version
+	return slices.ContainsFunc(l.Roster().Members(), func(other membership.Member) bool {
 		known, says := leaseapi.KnownOf(other)
-		return says && other.State == membership.Active && other.Annotations[leaseapi.PlanAnnotation] == plan.Digest() &&
-			other.Annotations[leaseapi.RefusedAnnotation] == "" && precedes(plan.Canary, known.Version, mine)
+		return says && other.State == membership.Active && other.Annotations[leaseapi.PlanAnnotation] == l.InForce.Digest() &&
+			other.Annotations[leaseapi.RefusedAnnotation] == "" && precedes(l.InForce.Canary, known.Version, mine)
 	})
 }
 
@@ -62,15 +63,14 @@ func precedes(canary *shard.Canary, a, b string) bool {
 // adapt changes the plan for the builds of the members, if necessary, and reports whether it did.
 // It waits until all is calm, unless some member cannot run controllers that it knows.
 func (p *Planner) adapt(ctx context.Context, l look, lease election.Observation) bool {
-	judge := p.config.Judge
-	if judge.Catalogue() == "" || faults.AdaptNever {
+	if l.judge.Catalogue() == "" || faults.AdaptNever {
 		return false
 	}
-	live, away := judge.Others(l.Roster()), l.away()
-	if live.Silent || away.Silent || p.yields(l.InForce, l.Roster()) {
+	live, away := l.judge.Others(l.Roster()), l.away()
+	if live.Silent || away.Silent || l.yields() {
 		return false // nobody knows what an earlier build has
 	}
-	if l.Joining {
+	if l.Roster().IsNew(leaserecord.MemberOf(p.config.Incarnation)) {
 		return false // it has not computed yet where shards belong
 	}
 	homes := l.InForce.Plan
@@ -79,9 +79,9 @@ func (p *Planner) adapt(ctx context.Context, l look, lease election.Observation)
 			homes = assignment.KeepHomes(homes, ring.Name, l.Assignment.Home)
 		}
 	}
-	next, changes, err := judge.Build().Adapt(homes, live.Known, away.Known)
+	next, changes, err := l.judge.Build().Adapt(homes, live.Known, away.Known)
 	if err == nil && len(changes) > 0 {
-		err = judge.Admit(l.InForce, next, next.Digest(), l.Roster())
+		err = l.judge.Admit(l.InForce, next, next.Digest(), l.Roster())
 	}
 	if err != nil {
 		if text := err.Error(); text != p.unadapted {
@@ -102,7 +102,7 @@ func (p *Planner) adapt(ctx context.Context, l look, lease election.Observation)
 	for _, c := range changes {
 		texts = append(texts, c.String())
 	}
-	said := leaseapi.Shorten(strings.Join(texts, ", "), maxSaid)
+	said := leaseapi.Shorten(strings.Join(texts, ", "), leaseapi.MaxText)
 	p.report(EventAdapted, errors.New(said))
 	klog.FromContext(ctx).Info("Adapted the plan to the builds of the members", "generation", next.Generation, "changes", said)
 	return true

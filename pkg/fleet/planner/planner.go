@@ -39,14 +39,11 @@ const (
 )
 
 // maxRejected is how many bytes of a spoilt plan are kept. An object's annotations may have 256 KiB
-// in all. maxSaid is how many bytes of an event say what has changed.
-const (
-	maxRejected = 64 << 10
-	maxSaid     = 1000
-)
+// in all.
+const maxRejected = 64 << 10
 
-// Replanning configures how the planner balances the ranges of namespaced rings. With the zero
-// value the planner only restores a plan that was spoilt.
+// Replanning configures how the planner balances the ranges of namespaced rings. Without an
+// Interval it only restores a plan that was spoilt. fleet.New fills in the defaults.
 type Replanning struct {
 	// Interval is how long the planner waits before its first change for the sake of weights, and
 	// between two such changes; 0 means never. A shard that was moved or made because of its weight
@@ -55,7 +52,8 @@ type Replanning struct {
 	Interval time.Duration
 	// Urgent is a ratio: the weight of the heaviest member to the lowest weight that it could have.
 	// Above Urgent the planner does not wait for Interval, as long as no member is away. It must be
-	// greater than Limits.Trigger. Above 1.15 times Urgent shards do not rest. Default 1.3.
+	// greater than Limits.Trigger. Above 1.15 times Urgent shards do not rest. Default 1.3, and at
+	// least 1.2 times Limits.Trigger.
 	Urgent float64
 	// Limits bound each change. Default: shard.DefaultLimits().
 	Limits shard.Limits
@@ -73,26 +71,25 @@ type Config struct {
 	Replanning         Replanning
 	Judge              *inforce.Judge
 	Covers             *inforce.Covers
-	// Member returns what the member has decided by now. Stop returns the stop that it obeys, as on
-	// the plan's Lease; empty for none.
-	Member func() Member
-	Stop   func() string
+	// Snapshot returns what is known of the Leases, and Decided what the member has decided by now.
+	// Stop returns the stop that it obeys, as on the plan's Lease; empty for none.
+	Snapshot func() leaseapi.Snapshot
+	Decided  func() Decided
+	Stop     func() string
 	// Observe receives the planner's events and those of its claim. OnStuck is called if planning
 	// does not end with the claim.
 	Observe func(election.Event)
 	OnStuck func(election.StuckClaim)
 }
 
-// Member is what the planner goes by of what its member has decided.
-type Member struct {
-	// InForce is the plan that it works by. Refused is its verdict on the plan on the plan's Lease if
-	// it does not work by that; nil if it does.
+// Decided is what the planner goes by of what its member has decided.
+type Decided struct {
+	// InForce is the plan that it works by. Refused is its verdict on the plan on the plan's Lease
+	// if it does not work by that; nil if it does.
 	InForce *inforce.Plan
 	Refused *inforce.Verdict
-	// Assignment is which member should own which shard. It has not been computed while Joining is
-	// set.
+	// Assignment is which member should own which shard. A member that joins has not computed it.
 	Assignment assignment.Assignment
-	Joining    bool
 }
 
 // Planner is a member's part in writing the plan.
@@ -135,11 +132,6 @@ func New(c Config) (*Planner, error) {
 	return p, err
 }
 
-// snapshot returns what is known of the Leases now.
-func (p *Planner) snapshot() leaseapi.Snapshot {
-	return leaseapi.NewSnapshot(p.config.Fleet, p.config.Observer.List(), p.config.Timing.LeaseDuration, p.config.Clock.Now())
-}
-
 // Run plans whenever nobody else does and no member of a newer build is live, until ctx ends. Call
 // it once, with a plan in force.
 func (p *Planner) Run(ctx context.Context) {
@@ -158,7 +150,7 @@ func (p *Planner) Run(ctx context.Context) {
 	defer stop()
 	for ctx.Err() == nil {
 		desired := election.Held
-		if p.yields(p.config.Member().InForce, p.snapshot().Roster()) {
+		if l := p.look(); l.yields() {
 			desired = election.Released
 		}
 		p.claimant.SetDesired(desired)
@@ -183,14 +175,20 @@ func (p *Planner) work(ctx context.Context, _ *election.Claim) {
 
 // look is what the planner decides one change by.
 type look struct {
-	Member
 	leaseapi.Snapshot
+	Decided
+	judge  *inforce.Judge
 	covers *inforce.Covers
+}
+
+func (p *Planner) look() look {
+	s := p.config.Snapshot() // first: what the member has decided since is newer, not older
+	return look{s, p.config.Decided(), p.config.Judge, p.config.Covers}
 }
 
 // plan makes at most one change of plan, and reports whether it did.
 func (p *Planner) plan(ctx context.Context) bool {
-	l := look{p.config.Member(), p.snapshot(), p.config.Covers}
+	l := p.look()
 	lease := l.Get(leaseapi.PlanLease(p.config.Fleet))
 	if !lease.Exists || lease.Holder != p.config.Incarnation {
 		return false // the claimant is about to notice
