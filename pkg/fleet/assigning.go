@@ -186,8 +186,8 @@ func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 	return m.config.Timing.RetryPeriod
 }
 
-// restIfDrained makes the member still, because the fleet is stopped, once it holds nothing and runs
-// nothing.
+// restIfDrained makes the member still, because the fleet is stopped, once it holds nothing and
+// runs nothing.
 func (m *Member) restIfDrained(ctx context.Context) {
 	if !slices.ContainsFunc(m.runners.list(), func(r *shardRunner) bool { return r.claimant.Claim() != nil || r.state().Work.IsRunning() }) {
 		m.leadership.Rest(ctx)

@@ -227,8 +227,8 @@ type Work struct {
 	Running func()
 }
 
-// EventLeaderLock is the prefix of the events of a leader lock's Lease. The rest of the Type is that
-// of the event of package election.
+// EventLeaderLock is the prefix of the events of a leader lock's Lease. The rest of the Type is
+// that of the event of package election.
 const EventLeaderLock = leadership.EventPrefix
 
 // Events besides those of a claim.

@@ -166,8 +166,8 @@ func (m *Member) newPlanner() (*planner.Planner, error) {
 // report passes an event of the whole member on.
 func (m *Member) report(e election.Event) { m.config.Observe(Event{Event: e}) }
 
-// snapshot returns what is known of the fleet's Leases now. If there is a pause between the clock and
-// the Leases, dead holders count as alive for that long, and not the other way round.
+// snapshot returns what is known of the fleet's Leases now. If there is a pause between the clock
+// and the Leases, dead holders count as alive for that long, and not the other way round.
 func (m *Member) snapshot() leaseapi.Snapshot {
 	now := m.config.Clock.Now()
 	return m.snapshotOf(m.observer.List(), now)

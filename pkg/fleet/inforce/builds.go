@@ -63,8 +63,8 @@ func (j *Judge) fits(current *Plan, next shard.Plan, roster membership.Roster) e
 	return j.build.Fits(before, next, j.Others(roster).Known)
 }
 
-// Lacks returns the controllers that the plan names and that the member's build cannot run where the
-// plan has them, sorted; nil for none.
+// Lacks returns the controllers that the plan names and that the member's build cannot run where
+// the plan has them, sorted; nil for none.
 func (j *Judge) Lacks(plan shard.Plan) []string {
 	var lacks []string
 	for _, r := range plan.Rings {
@@ -78,8 +78,8 @@ func (j *Judge) Lacks(plan shard.Plan) []string {
 }
 
 // Misfit returns an error if the plan has controllers that the member's build knows in rings where
-// it cannot run them. The member then gets no shards of such a ring. rings are those that it serves;
-// none means all.
+// it cannot run them. The member then gets no shards of such a ring. rings are those that it
+// serves; none means all.
 func (j *Judge) Misfit(plan shard.Plan, rings []string) error {
 	known := j.build.Known()
 	for _, ring := range plan.Rings {

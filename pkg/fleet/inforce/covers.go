@@ -26,8 +26,8 @@ type coverRead struct {
 }
 
 // Of returns what a shard's Lease covers, and whether the Lease belongs to a shard in the plan with
-// the same extent. Two such shards never overlap. A Lease of a planned name that says that it covers
-// something else is from before the plan was started from scratch.
+// the same extent. Two such shards never overlap. A Lease of a planned name that says that it
+// covers something else is from before the plan was started from scratch.
 func (c *Covers) Of(o election.Observation, fleet string, plan *Plan) (leaseapi.Cover, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,8 +49,8 @@ func (c *Covers) Of(o election.Observation, fleet string, plan *Plan) (leaseapi.
 	return next.cover, next.planned
 }
 
-// Overlapping returns those of the fleet's Leases that belong to other shards and cover some of what
-// the shard covers.
+// Overlapping returns those of the fleet's Leases that belong to other shards and cover some of
+// what the shard covers.
 func (c *Covers) Overlapping(s leaseapi.Snapshot, plan *Plan, id shard.ID, extent shard.Extent) []election.Observation {
 	var found []election.Observation
 	own := leaseapi.ShardLease(s.Fleet(), id)

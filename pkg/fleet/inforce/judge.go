@@ -22,8 +22,8 @@ type Judge struct {
 	last        atomic.Pointer[lastRead]
 }
 
-// NewJudge returns the judge of a member. check returns why the member cannot work by a plan that is
-// itself valid, and build lists the controllers that it knows.
+// NewJudge returns the judge of a member. check returns why the member cannot work by a plan that
+// is itself valid, and build lists the controllers that it knows.
 func NewJudge(incarnation string, check func(shard.Plan) error, build skew.Build) *Judge {
 	return &Judge{incarnation: incarnation, check: check, build: build, catalogue: build.Known().String()}
 }
@@ -72,8 +72,8 @@ type Verdict struct {
 }
 
 // Of returns the verdict on the plan's Lease for a member that works by current. For a member that
-// has just started, current is nil. Such a member judges by the last good plan that the Lease keeps,
-// and so agrees with the members that work by it.
+// has just started, current is nil. Such a member judges by the last good plan that the Lease
+// keeps, and so agrees with the members that work by it.
 func (j *Judge) Of(current *Plan, lease election.Observation, s leaseapi.Snapshot) Verdict {
 	next, digest, err := j.Read(lease.Lease)
 	v := Verdict{Plan: current}
@@ -161,9 +161,9 @@ func (v Verdict) is(said leaseapi.PlanSaid) bool {
 }
 
 // Followed reports whether a member that refuses the plan on the Lease must leave free what it does
-// not run: another live member works by that plan, or by one newer than the plan in force here. That
-// plan's shards replace those of the plan in force here, and otherwise each member would wait for
-// the other. refused is nil if the member does not refuse the plan.
+// not run: another live member works by that plan, or by one newer than the plan in force here.
+// That plan's shards replace those of the plan in force here, and otherwise each member would wait
+// for the other. refused is nil if the member does not refuse the plan.
 func (j *Judge) Followed(refused *Verdict, current *Plan, roster membership.Roster) bool {
 	if refused == nil || current == nil {
 		return false

@@ -7,9 +7,9 @@
 //
 // # Guarantees
 //
-//   - Work behind fences that ask [Leadership.Permit] writes only while the fleet holds every leader
-//     lock. When one of them is lost, the membership is revoked, and with it all claims of the
-//     process.
+//   - Work behind fences that ask [Leadership.Permit] writes only while the fleet holds every
+//     leader lock. When one of them is lost, the membership is revoked, and with it all claims of
+//     the process.
 //   - The leader locks of a stopped fleet are released only as they are in a list in which every
 //     live member is still and no shard is held.
 //   - An unreadable stop changes nothing. A member that has just started and cannot read it works

@@ -197,8 +197,8 @@ func (l *Leadership) Look(ctx context.Context) bool {
 	return l.stop.halts()
 }
 
-// Rest makes the member still if the fleet is stopped. The loop that claims calls it once nothing is
-// held and nothing runs.
+// Rest makes the member still if the fleet is stopped. The loop that claims calls it once nothing
+// is held and nothing runs.
 func (l *Leadership) Rest(ctx context.Context) { l.rest(ctx, true) }
 
 // rest makes the member still, see stopping.rest, and reports whether it is.

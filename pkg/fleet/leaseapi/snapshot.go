@@ -11,8 +11,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// Snapshot is what a process knew of a fleet's Leases at one moment. It never changes, so everything
-// that is concluded from one Snapshot agrees. The zero value has no Leases.
+// Snapshot is what a process knew of a fleet's Leases at one moment. It never changes, so
+// everything that is concluded from one Snapshot agrees. The zero value has no Leases.
 type Snapshot struct {
 	fleet    string
 	now      time.Time

@@ -2,9 +2,9 @@
 // members, restores a plan that somebody has spoilt, and empties the Leases of shards that no
 // longer exist.
 //
-// Every member has a [Planner], and the one whose member holds the plan's Lease plans. The safety of
-// a change of plan rests only on the compare-and-swap of that Lease, so an operator may write it as
-// well. What to propose is decided by package shard and, for builds, by package skew;
+// Every member has a [Planner], and the one whose member holds the plan's Lease plans. The safety
+// of a change of plan rests only on the compare-and-swap of that Lease, so an operator may write it
+// as well. What to propose is decided by package shard and, for builds, by package skew;
 // docs/design/plan.md has the rules, and docs/design/skew.md those for builds.
 //
 // # Guarantees

@@ -34,7 +34,8 @@ func largestPlan(t *testing.T) shard.Plan {
 	return plan
 }
 
-// plannerOf returns a planner that runs nothing, what its member knows of the Lease, and its client.
+// plannerOf returns a planner that runs nothing, what its member knows of the Lease, and its
+// client.
 func plannerOf(t *testing.T, lease *coordinationv1.Lease) (*Planner, election.Observation, *leasetest.Client) {
 	t.Helper()
 	store := leasetest.NewStore()
