@@ -47,7 +47,7 @@ func (m *Member) waitForLeases(ctx context.Context) bool {
 // list reads the Leases within a bound. Without it, a lost answer would keep the caller waiting as
 // long as the claim lives, which is forever: the heartbeat goes on meanwhile.
 func (m *Member) list(ctx context.Context, options metav1.ListOptions) (*coordinationv1.LeaseList, error) {
-	ctx, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)
+	ctx, cancel := context.WithTimeout(ctx, m.config.Timing.RequestTimeout())
 	defer cancel()
 	return m.config.Leases.List(ctx, options)
 }

@@ -175,7 +175,7 @@ func (f *Fencing) tryMark(ctx context.Context, dead string) (done, marked bool, 
 	if !needed {
 		return true, false, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, f.config.Timing.RenewDeadline/2)
+	ctx, cancel := context.WithTimeout(ctx, f.config.Timing.RequestTimeout())
 	defer cancel()
 	written, err := f.config.Leases.Update(ctx, lease, metav1.UpdateOptions{})
 	switch {

@@ -308,7 +308,7 @@ func (l *Leadership) Release(ctx context.Context) {
 		if lock.Holder() != leaseapi.LeaderLockIdentity(l.config.Fleet) {
 			continue // By the list just read, the fleet was still waiting.
 		}
-		releasing, cancel := context.WithTimeout(ctx, l.config.Timing.RenewDeadline/2)
+		releasing, cancel := context.WithTimeout(ctx, l.config.Timing.RequestTimeout())
 		if err := lock.Release(releasing); err != nil {
 			logger.Error(err, "Could not release the leader lock, it expires", "lease", l.config.Locks[i])
 		} else {

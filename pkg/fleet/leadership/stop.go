@@ -284,7 +284,7 @@ func (l *Leadership) releaseStopped(ctx context.Context) {
 		if item < 0 || leaserecord.From(&list.Items[item]).Holder != leaseapi.LeaderLockIdentity(l.config.Fleet) {
 			continue
 		}
-		releasing, cancel := context.WithTimeout(ctx, l.config.Timing.RenewDeadline/2)
+		releasing, cancel := context.WithTimeout(ctx, l.config.Timing.RequestTimeout())
 		switch err := lock.ReleaseAt(releasing, &list.Items[item]); {
 		case errors.Is(err, leaderlock.ErrBusy):
 			logger.V(2).Info("Another member has released the leader lock, or keeps it", "lease", name)

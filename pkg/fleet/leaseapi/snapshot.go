@@ -1,8 +1,7 @@
 package leaseapi
 
 import (
-	"slices"
-	"strings"
+	"sort"
 	"sync"
 	"time"
 
@@ -42,8 +41,9 @@ func (s Snapshot) Leases() []election.Observation { return s.leases }
 
 // Get returns the Lease of this name, or one that does not exist.
 func (s Snapshot) Get(name string) election.Observation {
-	i, found := slices.BinarySearchFunc(s.leases, name, func(o election.Observation, name string) int { return strings.Compare(o.Name, name) })
-	if !found {
+	// By index: an observation is large, and slices.BinarySearchFunc would copy one at each step.
+	i := sort.Search(len(s.leases), func(i int) bool { return s.leases[i].Name >= name })
+	if i == len(s.leases) || s.leases[i].Name != name {
 		return election.Observation{}
 	}
 	return s.leases[i]

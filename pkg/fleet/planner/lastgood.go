@@ -24,7 +24,7 @@ func (p *Planner) keep(ctx context.Context, inForce *inforce.Plan, lease electio
 	next.Annotations[leaseapi.LastGoodAnnotation] = good
 	err := leaseapi.Fit(next.Annotations)
 	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, p.config.Timing.RenewDeadline/2)
+		ctx, cancel := context.WithTimeout(ctx, p.config.Timing.RequestTimeout())
 		defer cancel()
 		next, err = p.config.Leases.Update(ctx, next, metav1.UpdateOptions{})
 	}

@@ -324,7 +324,7 @@ func (p *Planner) Write(ctx context.Context, lease *coordinationv1.Lease, plan s
 	if stop := p.config.Stop(); stop != "" && (lease == nil || lease.Annotations[leaseapi.DocumentAnnotation] == "") {
 		next.Annotations[leaseapi.StopAnnotation] = stop // lost with the Lease, still in force
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.config.Timing.RenewDeadline/2)
+	ctx, cancel := context.WithTimeout(ctx, p.config.Timing.RequestTimeout())
 	defer cancel()
 	began := p.config.Clock.Now()
 	var written *coordinationv1.Lease

@@ -62,7 +62,7 @@ func (l look) retirable() []election.Observation {
 
 // retireOne empties one Lease, as it was observed. inForce is the generation of the plan in force.
 func (p *Planner) retireOne(ctx context.Context, inForce int64, o election.Observation) error {
-	ctx, cancel := context.WithTimeout(ctx, p.config.Timing.RenewDeadline/2)
+	ctx, cancel := context.WithTimeout(ctx, p.config.Timing.RequestTimeout())
 	defer cancel()
 	generation := strconv.FormatInt(inForce, 10)
 	written, err := p.config.Leases.Update(ctx, leaserecord.Retired(o.Lease, generation, true), metav1.UpdateOptions{})
