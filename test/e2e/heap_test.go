@@ -4,12 +4,14 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/test/bench/measure"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
@@ -24,10 +26,13 @@ const (
 	// leftOver is how much more live heap a member may have that has given all shards away than one
 	// that never had any.
 	leftOver = 10 << 20
+	// estimateOff is by which part of the live heap the estimate may differ from it.
+	estimateOff = 0.15
 )
 
 // TestHeapIsGivenBack drains a member that had all groups, among them those that cache all pods, and
-// ranges, and compares its live heap with that of a member that never had a shard.
+// ranges, and compares its live heap with that of a member that never had a shard. Before, it
+// compares the live heap with the estimate that the planner works with.
 func TestHeapIsGivenBack(t *testing.T) {
 	if *heapPods == 0 {
 		t.Skip("left out: takes minutes, make long RUN=bounds")
@@ -48,7 +53,9 @@ func TestHeapIsGivenBack(t *testing.T) {
 	if least := uint64(*heapPods) * podText; before < least {
 		t.Fatalf("the live heap of heap-1 is %d MB with its part of %d pods and slim copies of the others, want at least %d MB", before>>20, *heapPods, least>>20)
 	}
-	newOperator(t, plane, f.name).run(t, "drain", "heap-1")
+	operator := newOperator(t, plane, f.name)
+	f.estimated(t, operator, "heap-1")
+	operator.run(t, "drain", "heap-1")
 	harness.Eventually(t, harness.Patience, "the heap of the drained member is given back", func(ctx context.Context) error {
 		left, base := heapOf(t, had), heapOf(t, never)
 		if left > base+leftOver {
@@ -63,6 +70,29 @@ func TestHeapIsGivenBack(t *testing.T) {
 	}
 	f.end(t)
 	f.judgeAlone(t)
+}
+
+// estimated waits until what flotilla status estimates that the member's shards and its process take
+// is what its heap has live.
+func (f *fleetRun) estimated(t *testing.T, o *operator, member string) {
+	t.Helper()
+	s := &statusRun{operator: o}
+	harness.Eventually(t, harness.Patience, "the estimate is the live heap", func(ctx context.Context) error {
+		v, _, err := s.look(ctx)
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(v.Members, func(m status.MemberView) bool { return m.Name == member })
+		if at < 0 || v.Members[at].Estimated == nil {
+			return fmt.Errorf("there is no estimate of %s: %+v", member, v.Members)
+		}
+		estimate, live := float64(*v.Members[at].Estimated), float64(heapOf(t, f.members[member]))
+		if ratio := estimate / live; ratio < 1-estimateOff || ratio > 1+estimateOff {
+			return fmt.Errorf("%.1f MB are estimated, and %.1f MB are live: %.2f of that", estimate/(1<<20), live/(1<<20), ratio)
+		}
+		t.Logf("%.1f MB of heap were estimated, and %.1f MB live", estimate/(1<<20), live/(1<<20))
+		return nil
+	})
 }
 
 // createPods creates pods in one namespace for every hundred.
