@@ -241,7 +241,7 @@ func buildShard(ctx context.Context, process *controllers.Process, surplus fille
 	part, names := controllers.Collects(w.Shard, w.Controllers)
 	i := &shardInstance{surplus: surplus, within: w.Shard.Range}
 	instance, err := process.Build(ctx, controllers.Spec{
-		ID: w.Shard.ID, Range: w.Shard.Range, Controllers: names, Collect: part, Share: w.Share, Shards: w.Shards, Fence: w.Fence, Closed: w.Closed,
+		ID: w.Shard.ID, Range: w.Shard.Range, Namespaced: w.Shard.Namespaced(), Controllers: names, Collect: part, Share: w.Share, Shards: w.Shards, Fence: w.Fence, Closed: w.Closed,
 		Running: func() {
 			i.full()
 			if w.Running != nil {

@@ -307,7 +307,10 @@ func TestCanaryStatus(t *testing.T) {
 		"dead": {func(l leases) {
 			stale := metav1.NewMicroTime(testNow.Add(-5 * time.Minute))
 			l["flotilla-member-flotilla-1"].Spec.RenewTime = &stale
-		}, status.Warning, "no member of that version is live any more"},
+		}, status.Warning, "all members of that version are gone or drained"},
+		"drained": {func(l leases) {
+			l["flotilla-member-flotilla-1"].Annotations[leaseapi.DrainAnnotation] = "2027-01-02T03:00:00Z"
+		}, status.Warning, "all members of that version are gone or drained"},
 		"alone": {func(l leases) { l.versions("v1.38.0", "v1.38.0") }, status.Warning, "no member of another version is live"},
 	} {
 		l := triedLeases(t, next)

@@ -173,6 +173,17 @@ func TestApplyInConflict(t *testing.T) {
 			t.Errorf("the other plan was overwritten: %+v, %v", now, err)
 		}
 	})
+	t.Run("no room", func(t *testing.T) {
+		for _, args := range []string{"plan apply -f -", "plan apply -f - --dry-run"} {
+			l := newLeases(t, plan)
+			l[leaseapi.PlanLease(testFleet)].Annotations["example.com/note"] = strings.Repeat("x", 250<<10)
+			c := newCluster(l)
+			_, _, err := c.run(t, edited, strings.Fields(args)...)
+			if err == nil || !strings.Contains(err.Error(), "remove what is not the fleet's") || strings.Contains(err.Error(), "not known") || c.writes() > 0 {
+				t.Errorf("%s: %v, %d writes", args, err, c.writes())
+			}
+		}
+	})
 	t.Run("first plan", func(t *testing.T) {
 		c := newCluster(leases{})
 		c.PrependReactor("create", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {

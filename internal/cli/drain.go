@@ -152,6 +152,9 @@ func drainOf(r *status.Reading, name string, force bool) (draining, error) {
 		}
 		return d, nil
 	}
+	if r.Fault != nil && d.already == "" && !force {
+		return d, fmt.Errorf("nothing tells who would get the shards of member %s: %w; correct the plan first, or give --force", name, r.Problem())
+	}
 	member, _ := r.Roster.Get(name)
 	var toTried []string
 	for _, ring := range r.Plan.Rings {

@@ -86,6 +86,8 @@ func TestDrainRefused(t *testing.T) {
 		}, []string{"the last"}},
 		{"the last beside a canary", "drain flotilla-0", func(l leases) { l.try(t, false) }, []string{"the last of another version than the canary's, v1.38.0, that serves ring namespaces, cluster", "--force"}},
 		{"the last beside an aborted canary", "drain flotilla-0", func(l leases) { l.try(t, true) }, []string{"the last of another version than the canary's", "forget the canary"}},
+		{"no plan that can be read", "drain flotilla-0", func(l leases) { l["flotilla-plan"].Annotations[leaseapi.DocumentAnnotation] = "{" },
+			[]string{"who would get the shards of member flotilla-0", "annotation flotilla.dev/plan-document", "--force"}},
 		{"gone", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-0"].Spec.HolderIdentity = ptr.To("") }, []string{"flotilla-0 is gone", "--force"}},
 		{"timeout", "drain flotilla-0 --timeout=-1s", func(leases) {}, []string{"--timeout=-1s", "up to 24h0m0s"}},
 	} {

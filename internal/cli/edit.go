@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 
@@ -77,8 +76,14 @@ func Prepare(r *status.Reading, edited shard.Plan, check func(shard.Plan) error)
 
 // checked completes an edit whose From and Next are set.
 func (e Edit) checked(r *status.Reading, check func(shard.Plan) error) (Edit, error) {
-	if err := check(e.Next); err != nil {
-		return Edit{}, err
+	e.Changes = shard.Diff(e.From, e.Next)
+	// If all controllers stay where they are, this build has no objection to the edit. It may have
+	// one to the plan in force: members may have another minor version than the command, say while
+	// an operator tries a new one.
+	if slices.ContainsFunc(e.Changes, func(c shard.Change) bool { return c.Kind == shard.ChangeController }) {
+		if err := check(e.Next); err != nil {
+			return Edit{}, err
+		}
 	}
 	for i, ring := range e.Next.Rings {
 		_, known := e.From.Ring(ring.Name)
@@ -86,7 +91,7 @@ func (e Edit) checked(r *status.Reading, check func(shard.Plan) error) (Edit, er
 			return Edit{}, fmt.Errorf("rings[%d].name: %q is served by no live member: start members with --rings=%s first", i, ring.Name, ring.Name)
 		}
 	}
-	e.Changes = slices.DeleteFunc(shard.Diff(e.From, e.Next), func(c shard.Change) bool { return slices.Contains(e.Kept, c.ID) })
+	e.Changes = slices.DeleteFunc(e.Changes, func(c shard.Change) bool { return slices.Contains(e.Kept, c.ID) })
 	e.Warnings = status.PlanWarnings(r, e.Next)
 	if e.Replaces != "" && !errors.Is(r.Fault, leaseapi.ErrNoPlan) {
 		e.Warnings = append(e.Warnings, "the plan on the Lease is replaced, since it cannot be used: "+e.Replaces)
@@ -136,14 +141,12 @@ func (e Edit) become(r *status.Reading, edited shard.Plan) (Edit, error) {
 // are named as in the last good plan. If the Lease does not keep that, they keep their names, if
 // they have any: nobody knows which names were in use.
 func replacement(r *status.Reading, edited shard.Plan) (shard.Plan, error) {
-	latest, witness := int64(0), ""
+	latest := int64(0)
 	for _, o := range r.Leases() {
-		if n, err := strconv.ParseInt(o.Annotations[leaseapi.GenerationAnnotation], 10, 64); err == nil && n > latest {
-			latest, witness = n, o.Name
+		n, err := strconv.ParseInt(o.Annotations[leaseapi.GenerationAnnotation], 10, 64)
+		if err == nil && n < shard.MaxGeneration { // no plan has more
+			latest = max(latest, n)
 		}
-	}
-	if latest == math.MaxInt64 {
-		return shard.Plan{}, fmt.Errorf("annotation %s of Lease %s: %d: there is no greater generation: correct it first", leaseapi.GenerationAnnotation, witness, latest)
 	}
 	if good, err := leaseapi.LastGoodOn(r.PlanLease); err == nil {
 		good.Generation = max(latest, edited.Generation-1, good.Generation)

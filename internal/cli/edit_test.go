@@ -84,8 +84,8 @@ func TestPrepareRefuses(t *testing.T) {
 	}
 	gap := clone(plan)
 	gap.Rings[0].Shards = gap.Rings[0].Shards[1:]
-	stale, ahead := clone(plan), clone(plan)
-	stale.Generation, ahead.Generation = 2, 9
+	stale, ahead, beyond := clone(plan), clone(plan), clone(plan)
+	stale.Generation, ahead.Generation, beyond.Generation = 2, 9, shard.MaxGeneration+1
 	for _, test := range []struct {
 		name   string
 		leases leases
@@ -96,14 +96,13 @@ func TestPrepareRefuses(t *testing.T) {
 		{"stale", newLeases(t, plan), stale, acceptAll, []string{"generation 2", "generation 3", "changed the plan since"}},
 		{"ahead", newLeases(t, plan), ahead, acceptAll, []string{"generation 9", "generation 3"}},
 		{"gap", newLeases(t, plan), gap, acceptAll, []string{"rings[0].shards", "0x0000000000000000-0x4000000000000000", "no shard covers"}},
-		{"check", newLeases(t, plan), split(plan), func(shard.Plan) error { return errors.New("unknown controller") }, []string{"unknown controller"}},
+		{"check", newLeases(t, plan), newRing(), func(shard.Plan) error { return errors.New("unknown controller") }, []string{"unknown controller"}},
 		{"unserved ring", served(newLeases(t, plan), "namespaces,cluster"), newRing(), acceptAll, []string{"rings[2].name", `"disks"`, "no live member", "--rings=disks"}},
-		{"no greater generation", func() leases {
+		{"a generation beyond all", func() leases {
 			l := newLeases(t, plan)
 			l[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.DocumentAnnotation] = "junk"
-			l[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.GenerationAnnotation] = "9223372036854775807"
 			return l
-		}(), plan, acceptAll, []string{"flotilla-plan", "9223372036854775807", "no greater"}},
+		}(), beyond, acceptAll, []string{"generation", "9007199254740992", "from 1 to 9007199254740991"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := Prepare(test.leases.read(), test.edited, test.check)
@@ -123,6 +122,16 @@ func TestPrepareRefuses(t *testing.T) {
 	e, err := Prepare(served(newLeases(t, plan), "cluster").read(), split(plan), acceptAll)
 	if err != nil || !slices.ContainsFunc(e.Warnings, func(w string) bool { return strings.Contains(w, "ring namespaces is served by no live member") }) {
 		t.Errorf("a ring of the plan in force that nobody serves: %v, warnings %q; want a warning", err, e.Warnings)
+	}
+}
+
+// TestPrepareWithAnotherBuild cuts a range with a build that objects to the controllers of the plan
+// in force, which another build has written.
+func TestPrepareWithAnotherBuild(t *testing.T) {
+	plan := testPlan(t)
+	objects := func(shard.Plan) error { return errors.New("a controller of this build is in no ring") }
+	if _, err := Prepare(newLeases(t, plan).read(), split(plan), objects); err != nil {
+		t.Errorf("refused, although no controller moves: %v", err)
 	}
 }
 
@@ -174,6 +183,11 @@ func TestPrepareReplacesJunk(t *testing.T) {
 			delete(l, leaseapi.PlanLease(testFleet))
 			l[leaserecord.MemberLease(testFleet, "flotilla-1")].Annotations[leaseapi.GenerationAnnotation] = "7"
 		}, 8},
+		{"beyond all generations", func(l leases) {
+			text := l[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.DocumentAnnotation]
+			l[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.DocumentAnnotation] = strings.Replace(text, `"generation": 3`, `"generation": 9223372036854775807`, 1)
+			l[leaserecord.MemberLease(testFleet, "flotilla-1")].Annotations[leaseapi.GenerationAnnotation] = "9223372036854775807"
+		}, 4},
 		{"nothing at all", func(l leases) { clear(l) }, 3},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -16,7 +16,10 @@ type EditView struct {
 	To      int64        `json:"to"`
 	Changes []ChangeView `json:"changes"`
 	// Kept are unchanged shards that get their present holders as homes.
-	Kept     []string `json:"kept,omitempty"`
+	Kept []string `json:"kept,omitempty"`
+	// Vouches is set if the Lease lacks the last good plan, and so this plan is written even if it
+	// is the same.
+	Vouches  bool     `json:"vouches,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -28,7 +31,7 @@ type ChangeView struct {
 }
 
 func viewEdit(e Edit) EditView {
-	v := EditView{From: e.From.Generation, To: e.Next.Generation, Changes: []ChangeView{}, Kept: idTexts(e.Kept), Warnings: e.Warnings}
+	v := EditView{From: e.From.Generation, To: e.Next.Generation, Changes: []ChangeView{}, Kept: idTexts(e.Kept), Vouches: e.vouches, Warnings: e.Warnings}
 	if e.Same() {
 		v.To = v.From
 		return v
@@ -64,10 +67,13 @@ func tableEdit(w io.Writer, v EditView) {
 	for _, c := range v.Changes {
 		lines = append(lines, []string{string(c.Kind), c.Name, c.Text})
 	}
-	if len(lines) > 0 {
+	switch {
+	case len(lines) > 0:
 		rows(w, []string{"CHANGE", "NAME", "WHAT"}, lines)
-	} else {
-		fmt.Fprintln(w, "Only weights differ, which are for people to read")
+	case v.Vouches:
+		fmt.Fprintln(w, "The plan is written again, because its Lease does not keep the last good one")
+	default:
+		fmt.Fprintln(w, "Only weights differ: shards are dealt out by them while a member is away")
 	}
 	if n := len(v.Kept); n > 0 {
 		fmt.Fprintf(w, "%s given the present holder as home, so as to stay there\n", status.Plural(n, "shard"))

@@ -93,7 +93,10 @@ a stock kube-controller-manager that holds it has to be stopped first, or while 
 		switch {
 		case !changed:
 			fmt.Fprintln(out, "The fleet is not stopped")
-			return nil
+			if !cmd.Flags().Changed("wait") {
+				return nil
+			}
+			return conn.see(cmd, started(), wait) // an earlier command may not have waited to the end
 		case dryRun:
 			fmt.Fprintln(out, "Dry run: the fleet would be started")
 			return nil

@@ -160,6 +160,11 @@ func TestStopAndStartWait(t *testing.T) {
 			}
 			l.leaderLock("flotilla_fleet")
 		}, "the leader lock, Lease kube-controller-manager, is held by stock_1, which has to be stopped", "Every shard runs after 7.5s; the leader lock, Lease kube-controller-manager, is held by the fleet\n", false},
+		{"started by an earlier command", "start --wait=20s", func(l leases) {
+			l.still("flotilla-0", "flotilla-1")
+			l.free()
+			l.leaderLock("stock_1")
+		}, func(leases) {}, "", "waited 20s for the fleet to start", true},
 		{"stopped meanwhile", "start", func(l leases) { l["flotilla-plan"].Annotations[leaseapi.StopAnnotation] = "x"; l.free() },
 			func(l leases) { l["flotilla-plan"].Annotations[leaseapi.StopAnnotation] = "x" }, "", "somebody has stopped it", true},
 	} {

@@ -87,9 +87,9 @@ func (c *connection) wait(ctx context.Context, w waiting, within time.Duration, 
 	defer ticker.Stop()
 	deadline := c.clock.NewTimer(within)
 	defer deadline.Stop()
-	last := ""
+	last, began := "", c.clock.Now()
 	for {
-		r, err := c.read(ctx)
+		r, err := c.readWithin(ctx, within-c.clock.Since(began))
 		if err == nil {
 			if err = w.missing(r); err == nil || errors.Is(err, errNever) {
 				return err
@@ -107,6 +107,16 @@ func (c *connection) wait(ctx context.Context, w waiting, within time.Duration, 
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// readWithin is read within what is left of a wait, and within the time for one request.
+func (c *connection) readWithin(ctx context.Context, left time.Duration) (*status.Reading, error) {
+	if c.target.Timeout > 0 {
+		left = min(left, c.target.Timeout)
+	}
+	ctx, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	return c.read(ctx)
 }
 
 // inForce waits until the fleet runs the plan.

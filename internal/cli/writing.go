@@ -36,20 +36,20 @@ func checkWait(cmd *cobra.Command, wait time.Duration, dryRun bool) error {
 
 // finish prints what has been written, and waits for it if asked to.
 func finish(cmd *cobra.Command, conn *connection, e Edit, dryRun bool, wait time.Duration) error {
-	out := cmd.OutOrStdout()
-	if e.Same() {
-		return nil
+	out, plan := cmd.OutOrStdout(), e.Next
+	switch {
+	case e.Same():
+		plan = e.From // an earlier command may not have waited to the end
+	case dryRun:
+		fmt.Fprintf(out, "Dry run: plan generation %d was not written\n", plan.Generation)
+	default:
+		fmt.Fprintf(out, "Plan generation %d is written\n", plan.Generation)
 	}
-	if dryRun {
-		fmt.Fprintf(out, "Dry run: plan generation %d was not written\n", e.Next.Generation)
-		return nil
-	}
-	fmt.Fprintf(out, "Plan generation %d is written\n", e.Next.Generation)
 	if wait == 0 {
 		return nil
 	}
 	began := conn.clock.Now()
-	err := conn.wait(cmd.Context(), inForce(e.Next), wait, func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "Waiting: %s\n", text) })
+	err := conn.wait(cmd.Context(), inForce(plan), wait, func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "Waiting: %s\n", text) })
 	if err == nil {
 		fmt.Fprintf(out, "Every shard of it runs, and none of an older generation is held, after %v\n", conn.clock.Since(began).Round(100*time.Millisecond))
 	}

@@ -77,9 +77,10 @@ func (r *Reading) Canary() *CanaryView {
 	}
 	for _, m := range r.Roster.Members() {
 		switch {
+		case leaseapi.IsDrained(m): // gets nothing
 		case r.IsTried(m):
 			v.Members = append(v.Members, m.Name)
-		case !leaseapi.IsDrained(m):
+		default:
 			v.Others = append(v.Others, m.Name)
 		}
 	}
@@ -127,7 +128,7 @@ func (f *finder) canary() {
 	case v.Aborted:
 		text = v.Standing() + "; roll them back, then 'flotilla canary forget'"
 	case len(v.Members) == 0 && r.knows(v.Version):
-		severity, text = Warning, "no member of that version is live any more, so the others have everything"
+		severity, text = Warning, "all members of that version are gone or drained, so the others have everything"
 	case len(v.Members) == 0:
 		text = "no member of that version is live yet, so the others have everything"
 	case len(v.Others) == 0:

@@ -192,8 +192,12 @@ var findingCases = []findingCase{
 	{name: "a stop that cannot be read", make: func(s *scene) { s.at("plan").Annotations[leaseapi.StopAnnotation] = "true" }, want: []string{"warning StopUnreadable plan flotilla-plan"}, says: "members go on as before"},
 	{name: "another fleet", make: func(s *scene) {
 		o := s.older("flotilla-1")
-		o.Labels[leaseapi.FleetLabel], o.Annotations[leaseapi.RunningAnnotation] = "armada", "1"
+		o.Labels[leaseapi.FleetLabel], o.Annotations[leaseapi.RunningAnnotation] = "flotilla-namespaces", "1"
 	}},
+	{name: "the label of a fleet whose Leases have other names", make: func(s *scene) {
+		o := s.older("flotilla-1")
+		o.Labels[leaseapi.FleetLabel], o.Annotations[leaseapi.RunningAnnotation] = "armada", "1"
+	}, want: []string{"error TwoHolders lease flotilla-namespaces-00"}},
 }
 
 // everyTwice are the findings for a Lease that does not say what it covers: each shard has two

@@ -17,7 +17,6 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/clientset"
-	"github.com/flotilla-kube/flotilla/pkg/controllers/garbage"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/requests"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/resources"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/slim"
@@ -34,9 +33,9 @@ type clientBuilder struct {
 	// readYourWrites lies between the controller and all other wrappers; nil for none.
 	readYourWrites transport.WrapperFunc
 	controller     string
-	// collect is Spec.Collect.
-	collect garbage.Part
-	limits  *limits
+	// limitedAs is the controller's name in limits; empty if it is the same.
+	limitedAs string
+	limits    *limits
 	// resources is the process's cache; with nil, each discovery client reads everything each time.
 	resources *resources.Cache
 	// shards is the number of shards in the ring of the shard.
@@ -64,8 +63,8 @@ func (b clientBuilder) config(name string, via catalogue.Via) (*rest.Config, err
 	// may take time, and the claim may end meanwhile.
 	config.WrapTransport = transport.Wrappers(b.fence, counted(via), config.WrapTransport, b.readYourWrites)
 	client, limited := b.limited(name, via, config)
-	if limiter := b.limits.limiter(limitedName(b.controller, b.collect), client, limited, b.shards); limiter != nil {
-		config.RateLimiter = workLimiter{openLimiter{limiter, b.closed}, b.limits.turn(limitedName(b.controller, b.collect), client)}
+	if limiter := b.limits.limiter(cmp.Or(b.limitedAs, b.controller), client, limited, b.shards); limiter != nil {
+		config.RateLimiter = workLimiter{openLimiter{limiter, b.closed}, b.limits.turn(cmp.Or(b.limitedAs, b.controller), client)}
 	} else if own := ownLimiter(b.controller, name, via, config); own != nil {
 		config.RateLimiter = openLimiter{own, b.closed}
 	}

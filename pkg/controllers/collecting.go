@@ -17,9 +17,13 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// rangeCollectors is the name, in limits, of the garbage collectors of ranges. A collector of the
-// cluster or of the whole runs once and limits itself.
-const rangeCollectors = names.GarbageCollectorController + " of ranges"
+// ofRanges ends the name, in limits, of a controller that may run in a group as well: there it runs
+// once and limits itself.
+const ofRanges = " of ranges"
+
+// rangeCollectors is the name, in limits, of the garbage collectors of ranges, as opposed to one of
+// the cluster or of the whole.
+const rangeCollectors = names.GarbageCollectorController + ofRanges
 
 // collectorIdentity is upstream's (cmd/kube-controller-manager/app/core.go:
 // newGarbageCollectorController).
@@ -44,14 +48,18 @@ func Collects(s shard.Shard, controllers []string) (garbage.Part, []string) {
 func (s Spec) limited() []string {
 	limited := make([]string, 0, len(s.Controllers))
 	for _, name := range s.Controllers {
-		limited = append(limited, limitedName(name, s.Collect))
+		limited = append(limited, s.limitedName(name))
 	}
 	return limited
 }
 
-func limitedName(controller string, collect garbage.Part) string {
-	if controller == names.GarbageCollectorController && collect == garbage.OfRange {
+func (s Spec) limitedName(controller string) string {
+	row, _ := catalogue.Lookup(controller)
+	switch {
+	case controller == names.GarbageCollectorController && s.Collect == garbage.OfRange:
 		return rangeCollectors
+	case s.Namespaced && row.EarlierScope == catalogue.ScopeNamespaced:
+		return controller + ofRanges
 	}
 	return controller
 }

@@ -36,22 +36,32 @@ func TestCollects(t *testing.T) {
 	}
 }
 
-// TestRangeCollectorsShareALimit checks that the garbage collectors of a process's ranges share a
-// limit, which is upstream's. The one for the cluster has its own.
-func TestRangeCollectorsShareALimit(t *testing.T) {
+// TestRangesShareALimit checks that the garbage collectors of a process's ranges share a limit, which
+// is upstream's, and so do other controllers that a plan of an earlier build runs in ranges. In a
+// group each has its own.
+func TestRangesShareALimit(t *testing.T) {
 	spec := Spec{Controllers: []string{names.GarbageCollectorController, names.JobController}, Collect: garbage.OfRange}
 	if got, want := spec.limited(), []string{rangeCollectors, names.JobController}; !slices.Equal(got, want) {
 		t.Errorf("limited as %v, want %v", got, want)
 	}
 	l := newLimits(sharedLimits())
-	first := l.limiter(limitedName(names.GarbageCollectorController, garbage.OfRange), collectorIdentity, stock, 2)
-	again := l.limiter(limitedName(names.GarbageCollectorController, garbage.OfRange), collectorIdentity, stock, 2)
-	if first == nil || first != again || first.QPS() != 2*stock.QPS {
-		t.Errorf("limiters %v and %v, want one of %v requests a second", first, again, 2*stock.QPS)
-	}
-	for _, part := range []garbage.Part{0, garbage.OfCluster} {
-		if own := l.limiter(limitedName(names.GarbageCollectorController, part), collectorIdentity, stock, 2); own != nil {
-			t.Errorf("the collector of part %v has the limit %v of several", part, own)
+	for _, tc := range []struct {
+		controller string
+		ranged     Spec
+		qps        float32
+		groups     []Spec
+	}{
+		{names.GarbageCollectorController, Spec{Namespaced: true, Collect: garbage.OfRange}, 2 * stock.QPS, []Spec{{}, {Collect: garbage.OfCluster}}},
+		{names.PodGarbageCollectorController, Spec{Namespaced: true}, stock.QPS, []Spec{{}}},
+	} {
+		first, again := l.limiter(tc.ranged.limitedName(tc.controller), "client", stock, 2), l.limiter(tc.ranged.limitedName(tc.controller), "client", stock, 2)
+		if first == nil || first != again || first.QPS() != tc.qps {
+			t.Errorf("%s: limiters %v and %v, want one of %v requests a second", tc.controller, first, again, tc.qps)
+		}
+		for _, group := range tc.groups {
+			if own := l.limiter(group.limitedName(tc.controller), "client", stock, 2); own != nil {
+				t.Errorf("%s of part %v has the limit %v of several", tc.controller, group.Collect, own)
+			}
 		}
 	}
 }

@@ -41,6 +41,8 @@ type Spec struct {
 	// Range is the part of the keyspace whose namespaces the instance sees. Everything for groups
 	// of cluster-scoped controllers.
 	Range shard.Range
+	// Namespaced is set for a shard of a namespaced ring, which may have one range: everything.
+	Namespaced bool
 	// Controllers are upstream's names. Disabled ones are skipped.
 	Controllers []string
 	// Collect is the part of the graph of owners for the garbage collector, if it is among
@@ -74,6 +76,8 @@ var ErrShutdownTimeout = errors.New("controller shutdown timeout reached")
 type Instance struct {
 	id      shard.ID
 	collect garbage.Part
+	// namespaced is as in Spec.
+	namespaced bool
 	// collects says that a garbage collector is among the controllers.
 	collects  bool
 	context   app.ControllerContext
@@ -112,20 +116,24 @@ func (p *Process) Build(ctx context.Context, spec Spec) (*Instance, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	i := &Instance{
-		id:        spec.ID,
-		collect:   spec.Collect,
-		informers: p.pool.NewFactory(spec.Range, p.namespaced),
-		started:   make(chan struct{}),
-		endpoints: p.endpoints,
-		ctx:       ctx,
-		cancel:    cancel,
-		late:      func() error { return nil },
-		queues:    queues.NewGroup(spec.ID.Ring, spec.ID.Name),
-		idle:      p.idle,
-		running:   spec.Running,
-		shutdown:  spec.ShutdownTimeout,
-		start:     func(ctx context.Context) { pause(ctx, p.clock, p.startDelay()) },
-		count:     func() func() { return p.limits.count(spec.limited(), spec.Shards) },
+		id:         spec.ID,
+		namespaced: spec.Namespaced,
+		collect:    spec.Collect,
+		informers:  p.pool.NewFactory(spec.Range, p.namespaced),
+		started:    make(chan struct{}),
+		endpoints:  p.endpoints,
+		ctx:        ctx,
+		cancel:     cancel,
+		late:       func() error { return nil },
+		queues:     queues.NewGroup(spec.ID.Ring, spec.ID.Name),
+		idle:       p.idle,
+		running:    spec.Running,
+		shutdown:   spec.ShutdownTimeout,
+		start:      func(ctx context.Context) { pause(ctx, p.clock, p.startDelay()) },
+		count:      func() func() { return p.limits.count(spec.limited(), spec.Shards) },
+	}
+	if spec.Namespaced {
+		i.informers.OnlyRange()
 	}
 	i.context = app.ControllerContext{
 		InformerFactory:                 i.informers,
@@ -260,7 +268,7 @@ func init() {
 }
 
 func (p *Process) fenced(i *Instance, base clientbuilder.ControllerClientBuilder, spec Spec, controller string) clientbuilder.ControllerClientBuilder {
-	b := clientBuilder{base: base, fence: spec.Fence, controller: controller, collect: spec.Collect, limits: p.limits, resources: &p.resources, shards: spec.Shards, closed: spec.Closed}
+	b := clientBuilder{base: base, fence: spec.Fence, controller: controller, limitedAs: spec.limitedName(controller), limits: p.limits, resources: &p.resources, shards: spec.Shards, closed: spec.Closed}
 	if row, _ := catalogue.Lookup(controller); row.AwaitUpdates {
 		b.readYourWrites = readYourWrites(i.informers.See)
 	}

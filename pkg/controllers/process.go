@@ -239,5 +239,10 @@ func sharedLimits() map[string]multiplier {
 	// no effect if there is a limiter already.
 	shared[names.NamespaceController] = multiplier{qps: 20, burst: 100}
 	shared[rangeCollectors] = multiplier{qps: 2, burst: 1}
+	for _, row := range catalogue.All() {
+		if row.EarlierScope == catalogue.ScopeNamespaced {
+			shared[row.Name+ofRanges] = multiplier{qps: 1, burst: 1}
+		}
+	}
 	return shared
 }

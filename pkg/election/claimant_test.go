@@ -413,6 +413,24 @@ func TestConflictStorm(t *testing.T) {
 	})
 }
 
+// TestReleaseThatIsRefused leaves more on the Lease than an API server accepts.
+func TestReleaseThatIsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.Store.Put(lease("", 7))
+		a := h.node("a", func(_ *node, cfg *ClaimantConfig) {
+			cfg.Leave = func(int32) map[string]string { return map[string]string{"left": strings.Repeat("x", 300<<10)} }
+		})
+		h.Sleep(s)
+		a.claimant.SetDesired(Released)
+		h.Sleep(s)
+		left := leaserecord.From(h.Store.Get(leaseName))
+		if !left.IsReleased() || left.Annotations["left"] != "" {
+			t.Errorf("the Lease is held by %q, released in term %q, and has %d bytes left, want it released without them",
+				left.Holder, left.Annotations[leaserecord.ReleasedAnnotation], len(left.Annotations["left"]))
+		}
+	})
+}
+
 func TestStuckWork(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.Store.Put(lease("", 7))

@@ -97,6 +97,14 @@ func TestLivingLeavesOtherFleetsAlone(t *testing.T) {
 		if got := slices.Sorted(maps.Keys(named)); !slices.Equal(got, want) {
 			t.Errorf("named are %v, want %v", got, want)
 		}
+		// What this process claims belongs to its fleet, even if the label and the name fit another.
+		see("f-ns-02", "f-ns", "hidden_1")
+		_, stop := o.subscribeLease("f-ns-02")
+		defer stop()
+		_, named = o.Living()
+		if got, want := slices.Sorted(maps.Keys(named)), append(want[:2:2], "hidden_1", want[2]); !slices.Equal(got, want) {
+			t.Errorf("named are %v, want %v", got, want)
+		}
 	})
 }
 

@@ -205,7 +205,8 @@ func (o *Observer) List() []Observation {
 
 // Living returns the observations of the members' Leases, in no order, and for each incarnation
 // that other Leases name as holder, when any of these was last seen to change. It leaves out Leases
-// of other fleets, and copies no shard's Lease, so that it can be called several times a second.
+// of other fleets, but for those that this process has a claimant for: their labels were changed.
+// It copies no shard's Lease, so that it can be called several times a second.
 func (o *Observer) Living() (members []Observation, named map[string]time.Time) {
 	prefix := leaserecord.MemberLease(o.cfg.Fleet, "")
 	named = map[string]time.Time{}
@@ -213,7 +214,7 @@ func (o *Observer) Living() (members []Observation, named map[string]time.Time) 
 	defer o.mu.Unlock()
 	for name, obs := range o.known {
 		switch {
-		case !obs.Exists, obs.OfOtherFleet(o.cfg.Fleet):
+		case !obs.Exists, obs.OfOtherFleet(o.cfg.Fleet) && len(o.ofLease[name]) == 0:
 		case strings.HasPrefix(name, prefix):
 			members = append(members, *obs)
 		case leaserecord.MemberOf(obs.Holder) != "" && !slices.Contains(o.cfg.Extra, name):
@@ -398,8 +399,8 @@ func (o *Observer) ReachedSelf(name string) (<-chan struct{}, bool) {
 // Listed records a consistent list of all Leases of the namespace.
 func (o *Observer) Listed(list *coordinationv1.LeaseList) {
 	leases := make([]*coordinationv1.Lease, 0, len(list.Items))
-	for i := range list.Items {
-		leases = append(leases, &list.Items[i])
+	for _, lease := range list.Items { // a copy each: a pointer into the list would keep all of it
+		leases = append(leases, &lease)
 	}
 	o.replace(leases, list.ResourceVersion)
 }

@@ -70,8 +70,14 @@ func (r *run) release(ctx context.Context, in Input) (*coordinationv1.Lease, err
 	if leaserecord.From(lease).Holder != in.Self {
 		return nil, nil
 	}
-	left := leaserecord.Overlay(maps.Clone(r.cfg.Leave(term)), map[string]string{leaserecord.ReleasedAnnotation: strconv.Itoa(int(term))})
-	return r.cfg.Client.Update(ctx, leaserecord.WithoutHolder(lease, left, r.cfg.Clock.Now()), metav1.UpdateOptions{})
+	released := map[string]string{leaserecord.ReleasedAnnotation: strconv.Itoa(int(term))}
+	left := leaserecord.Overlay(maps.Clone(r.cfg.Leave(term)), released)
+	written, err := r.cfg.Client.Update(ctx, leaserecord.WithoutHolder(lease, left, r.cfg.Clock.Now()), metav1.UpdateOptions{})
+	if request.IsRefused(err) {
+		// The next holder can do without what the term leaves, but not without a release.
+		return r.cfg.Client.Update(ctx, leaserecord.WithoutHolder(lease, released, r.cfg.Clock.Now()), metav1.UpdateOptions{})
+	}
+	return written, err
 }
 
 // order is what a request was sent for.

@@ -146,8 +146,9 @@ type Config struct {
 	// discarded.
 	Observe func(Event)
 	// Exit ends the process at once. The member calls it when the work of a lost claim has not
-	// returned by the time that others may take over, and when work that was asked to stop has not
-	// returned long after its writes were refused; see ShutdownTimeout.
+	// returned by the time that others may take over, when work that was asked to stop has not
+	// returned long after its writes were refused (see ShutdownTimeout), and when one of the member's
+	// loops hangs.
 	Exit func(reason string)
 }
 

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -17,10 +19,10 @@ func (endless) Warm(ctx context.Context) error {
 }
 
 // TestSuccessorThatIsNeverFilled has a successor with a cache that never fills. While the
-// predecessors run, it waits. When their holder has gone, nobody else does the work: the shard
-// begins, as it does after any takeover.
+// predecessors run, it waits, and does not keep the slot that other shards need. When their holder
+// has gone, nobody else does the work: the shard begins, as it does after any takeover.
 func TestSuccessorThatIsNeverFilled(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, s *testFleet) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		known := map[shard.ID]bool{}
 		for i := range s.plan.Rings {
 			for j := range s.plan.Rings[i].Shards {
@@ -30,6 +32,7 @@ func TestSuccessorThatIsNeverFilled(t *testing.T) {
 		}
 		a := s.launch("a", nil)
 		b := s.launch("b", func(c *Config) {
+			c.Handoffs = 1
 			build := c.Build
 			c.Build = func(ctx context.Context, w Work) (Instance, error) {
 				instance, err := build(ctx, w)
@@ -57,6 +60,14 @@ func TestSuccessorThatIsNeverFilled(t *testing.T) {
 		}
 		if successor == (shard.ID{}) {
 			t.Fatal("b has not claimed the successor")
+		}
+		var moves shard.ID
+		s.apply(s.next(func(r *shard.Ring) {
+			moves, r.Shards[1].Pin = r.Shards[1].ID, "b"
+		}))
+		pass(b.longestFill())
+		if holder := s.store.Get(leaseapi.ShardLease("flotilla", moves)).Spec.HolderIdentity; leaserecord.MemberOf(*holder) != "b" {
+			t.Errorf("%s is still held by %s: the only slot is kept by a shard whose caches never fill", moves, *holder)
 		}
 		works := func() bool {
 			s.mu.Lock()

@@ -436,25 +436,72 @@ func (u *unmarkable) Update(ctx context.Context, lease *coordinationv1.Lease, op
 
 var leases = schema.GroupResource{Resource: "leases"}
 
+// refusals are how an API server refuses a mark for good. An admission webhook that denies without
+// a code makes it a bad request.
+var refusals = map[string]error{
+	"forbidden":   apierrors.NewForbidden(leases, "", errors.New("not yours")),
+	"invalid":     apierrors.NewInvalid(schema.GroupKind{Kind: "Lease"}, "", nil),
+	"bad request": apierrors.NewBadRequest("admission webhook denied the request"),
+}
+
 func TestMarkThatIsRefusedHoldsNothingUp(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *testFleet) {
-		// The strike, the strike without a mark, and the mark before a shard runs.
-		no := apierrors.NewForbidden(leases, "", errors.New("not yours"))
-		forbidden := []error{no, nil, no}
-		a := s.guard("a", true, func(c *Config) { c.Leases = &unmarkable{c.Leases.(*leasetest.Client), forbidden} })
-		c := s.guard("c", true, nil)
-		pass(time.Minute)
-		s.allHeld("a", "c")
-		if err := c.publish("JTI=1"); err != nil {
-			t.Fatal(err)
-		}
-		c.client.Block()
-		pass(20 * time.Second)
-		s.allHeld("a")
-		if n := a.count(EventFenceRefused); n != 1 {
-			t.Errorf("%d events report it, want 1", n)
-		}
-	})
+	for name, no := range refusals {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 8, func(t *testing.T, s *testFleet) {
+				// The strike, the strike without a mark, and the mark before a shard runs.
+				refused := []error{no, nil, no}
+				a := s.guard("a", true, func(c *Config) { c.Leases = &unmarkable{c.Leases.(*leasetest.Client), refused} })
+				c := s.guard("c", true, nil)
+				pass(time.Minute)
+				s.allHeld("a", "c")
+				if err := c.publish("JTI=1"); err != nil {
+					t.Fatal(err)
+				}
+				c.client.Block()
+				pass(20 * time.Second)
+				s.allHeld("a")
+				if n := a.count(EventFenceRefused); n != 1 {
+					t.Errorf("%d events report it, want 1", n)
+				}
+			})
+		})
+	}
+}
+
+// refusesMarks is the client of an API server that refuses every Lease with a mark.
+type refusesMarks struct {
+	*leasetest.Client
+	with error
+}
+
+func (r refusesMarks) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	if lease.Annotations[leaserecord.FencedAnnotation] != "" {
+		return nil, r.with
+	}
+	return r.Client.Update(ctx, lease, opts)
+}
+
+// TestMemberReturnsWithoutAMark has a member whose next incarnation may not mark the one before it.
+func TestMemberReturnsWithoutAMark(t *testing.T) {
+	for name, no := range refusals {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 4, func(t *testing.T, s *testFleet) {
+				c := s.guard("c", true, nil)
+				pass(time.Minute)
+				if err := c.publish("JTI=1"); err != nil {
+					t.Fatal(err)
+				}
+				c.client.Block()
+				pass(20 * time.Second)
+				next := s.guard("c", true, func(c *Config) { c.Leases = refusesMarks{c.Leases.(*leasetest.Client), no} })
+				pass(time.Minute)
+				s.allHeld("c")
+				if marks := s.marks(next.Incarnation()); len(marks) > 0 {
+					t.Errorf("%d marks on a Lease that must not have any", len(marks))
+				}
+			})
+		})
+	}
 }
 
 // TestMarkIsTriedAgain answers the mark with every temporary error.

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -204,7 +205,10 @@ func (m *Member) Run(ctx context.Context) error {
 	ended, leadershipEnded := make(chan error, 1), make(chan error, 1)
 	go func() { ended <- m.membership.Run(memberCtx) }()
 	go func() { leadershipEnded <- m.leadership.Run(leadershipCtx) }()
+	led := make(chan struct{})
+	observing.Go(func() { m.endIfHung(led) })
 	err := m.lead(ctx)
+	close(led)
 	m.membership.Leave()
 	stopMembership()
 	lost := <-ended
@@ -221,6 +225,37 @@ func (m *Member) Run(ctx context.Context) error {
 		err = errors.Join(err, ErrFenced)
 	}
 	return errors.Join(err, lost)
+}
+
+var errHung = errors.New("the member has lost its Lease and does not return: one of its loops hangs")
+
+// endIfHung ends the process if one of its loops hangs for good: if the member relies on a Lease that
+// it has not renewed for long, or has lost its membership and does not return. The loop of a claim
+// does that for work that does not return, but cannot do it for itself. Twice in a row, because a
+// process that was suspended needs a moment to notice what it has missed. led is closed when the
+// member has given up all shards.
+func (m *Member) endIfHung(led <-chan struct{}) {
+	period := m.config.Timing.LeaseDuration + m.drainTimeout()
+	for suspect := false; ; {
+		timer := m.config.Clock.NewTimer(period)
+		select {
+		case <-timer.C():
+		case <-led:
+			timer.Stop()
+			return
+		}
+		err := m.Renewing(period)
+		select {
+		case <-m.membership.Lost():
+			err = cmp.Or(err, errHung)
+		default:
+		}
+		if err != nil && suspect {
+			m.config.Exit(err.Error())
+			return
+		}
+		suspect = err != nil
+	}
 }
 
 // observe handles and passes on the events of the member's own Lease.

@@ -268,6 +268,9 @@ func TestSpoiltPlan(t *testing.T) {
 		"a gap": func(l *coordinationv1.Lease) {
 			l.Annotations[leaseapi.DocumentAnnotation] = strings.Replace(l.Annotations[leaseapi.DocumentAnnotation], "0x4000000000000000-", "0x5000000000000000-", 1)
 		},
+		"a generation without a successor": func(l *coordinationv1.Lease) {
+			l.Annotations[leaseapi.DocumentAnnotation] = strings.Replace(l.Annotations[leaseapi.DocumentAnnotation], `"generation": 2`, `"generation": 9223372036854775807`, 1)
+		},
 		"an older generation": func(l *coordinationv1.Lease) {
 			l.Annotations[leaseapi.DocumentAnnotation] = strings.Replace(l.Annotations[leaseapi.DocumentAnnotation], `"generation": 2`, `"generation": 1`, 1)
 		},

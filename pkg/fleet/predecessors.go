@@ -36,7 +36,12 @@ func (w *working) prepareSuccessor(ctx context.Context) (*preparation, error) {
 	}
 }
 
+// warmed returns an instance whose caches are filled. It gives up after as long as any preparation
+// may take, so that others get its slot.
 func (w *working) warmed(ctx context.Context) (*preparation, error) {
+	longest := w.member.longestFill()
+	ctx, cancel := context.WithTimeoutCause(ctx, longest, fmt.Errorf("the caches are not filled after %v", longest))
+	defer cancel()
 	p, err := w.newPreparation()
 	if err != nil {
 		return nil, err

@@ -58,9 +58,9 @@ func (m *Member) read(ctx context.Context) (*coordinationv1.LeaseList, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range list.Items {
-		if m.observer.Watches(list.Items[i].Name) {
-			m.observer.Observe(&list.Items[i])
+	for _, lease := range list.Items { // a copy each: a pointer into the list would keep all of it
+		if m.observer.Watches(lease.Name) {
+			m.observer.Observe(&lease)
 		}
 	}
 	return list, nil

@@ -142,9 +142,12 @@ type preparing struct {
 	backoff  wait.Backoff
 }
 
-// longestFill is how many HandoffTimeouts a preparation may take to be filled: 10 minutes by
+// longestFills is how many HandoffTimeouts a preparation may take to be filled: 10 minutes by
 // default. After that others get its slot, and it begins again.
-const longestFill = 120
+const longestFills = 120
+
+// longestFill is that time.
+func (m *Member) longestFill() time.Duration { return longestFills * m.config.HandoffTimeout }
 
 // turn steps until only a change, an answer or next can bring more to do. It has settled when ctx
 // has ended and nothing prepared is left. It does not block.
@@ -152,7 +155,7 @@ func (l *preparing) turn(ctx context.Context) (next time.Time, settled bool) {
 	in := shardrun.Input{
 		Ending: ctx.Err() != nil, Claimed: l.claimant.Claim() != nil,
 		Retry: l.member.config.Timing.RetryPeriod, Patience: l.patience(),
-		Longest: longestFill * l.member.config.HandoffTimeout,
+		Longest: l.member.longestFill(),
 	}
 	select {
 	case in.Answer = <-l.answers:

@@ -39,6 +39,8 @@ var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespace
 type Factory struct {
 	pool   *Pool
 	within shard.Range
+	// only is set for the only range of a ring.
+	only bool
 	// scope reports whether a resource that is not built in is namespaced.
 	scope ScopeFunc
 	// past is the moment before which the factory's caches must have seen every write.
@@ -72,6 +74,8 @@ type entry struct {
 	// narrow is the field selector of what the informer holds; empty for the whole resource.
 	narrow string
 	typ    reflect.Type
+	// namespaced is set for namespaced kinds, and for Namespaces.
+	namespaced bool
 	// keep decides which objects the informer keeps; nil keeps everything.
 	keep func(obj any) bool
 	// leader is the shared informer that this informer follows at the moment; nil for none.
@@ -147,6 +151,19 @@ func (p *Pool) NewFactory(r shard.Range, scope ScopeFunc) *Factory {
 	defer p.mu.Unlock()
 	p.factories[f] = struct{}{}
 	return f
+}
+
+// OnlyRange says that the factory, if it is of everything, is for the only range of a ring. It shares
+// its caches, as a group does, but they count as its own: otherwise the ring would seem to be empty,
+// and would never be split. Call it before asking for informers.
+func (f *Factory) OnlyRange() { f.only = f.within.IsEverything() }
+
+// counted returns the cache of an entry that counts as the factory's own; nil for others.
+func (f *Factory) counted(e *entry) cache.Indexer {
+	if _, own := e.SharedIndexInformer.(*store.Informer); own || f.only && e.namespaced {
+		return e.cache().GetIndexer()
+	}
+	return nil
 }
 
 // advance makes informers that are asked for from now on sync only with a state at least as new as
@@ -260,6 +277,7 @@ func (f *Factory) informer(key sharedKey, typ reflect.Type, namespaced bool, rea
 		e.keep = f.keepsObject
 	}
 	e.typ, e.resource, e.narrow = typ, key.resource, key.narrow
+	e.namespaced = namespaced || key.resource == namespaces
 	e.key, e.read, e.absence = key, read, f.pool.absenceOf(key.resource)
 	e.given = newGiven(e.SharedIndexInformer)
 	f.informers[key] = e
@@ -535,21 +553,22 @@ func (f *Factory) filling() []*entry {
 	return filling
 }
 
-// Objects returns how many objects the factory's caches hold, by resource, without shared caches.
+// Objects returns how many objects the factory's caches hold, by resource, without shared caches;
+// but see [Factory.OnlyRange].
 func (f *Factory) Objects() map[schema.GroupVersionResource]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	objects := map[schema.GroupVersionResource]int{}
 	for key, e := range f.informers {
-		if own, ok := e.SharedIndexInformer.(*store.Informer); ok {
-			objects[key.resource] += len(own.GetIndexer().ListKeys())
+		if own := f.counted(e); own != nil {
+			objects[key.resource] += len(own.ListKeys())
 		}
 	}
 	return objects
 }
 
-// Weights returns how many objects the factory's caches hold, by namespace, without shared caches.
-// A Namespace counts as an object in itself. What is cached in several forms, such as whole and as
+// Weights returns how many objects the factory's caches hold, by namespace, without shared caches;
+// but see [Factory.OnlyRange]. A Namespace counts as an object in itself. What is cached in several forms, such as whole and as
 // metadata, counts once. It is nil once the factory has been shut down.
 func (f *Factory) Weights() map[string]int64 {
 	weights := f.weigh()
@@ -565,8 +584,8 @@ func (f *Factory) weigh() map[string]int64 {
 	f.mu.Lock()
 	own := map[schema.GroupVersionResource][]cache.Indexer{}
 	for key, e := range f.informers {
-		if i, ok := e.SharedIndexInformer.(*store.Informer); ok {
-			own[key.resource] = append(own[key.resource], i.GetIndexer())
+		if i := f.counted(e); i != nil {
+			own[key.resource] = append(own[key.resource], i)
 		}
 	}
 	f.mu.Unlock()

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/flotilla-kube/flotilla/pkg/informer/internal/store"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -38,7 +37,8 @@ type Load struct {
 // few objects of each. What a range holds together with other ranges counts as if the range held it
 // alone, and slim copies count as such even if the process has the objects whole. So the sum over a
 // process is a little too high, but a factory's load does not depend on what else the process has.
-// It returns false once the factory has been shut down.
+// The only range of a ring counts like any range. Load returns false once the factory has been shut
+// down.
 func (f *Factory) Load() (Load, bool) {
 	load := Load{Namespaces: map[string]int64{}}
 	f.mu.Lock()
@@ -46,7 +46,7 @@ func (f *Factory) Load() (Load, bool) {
 	f.mu.Unlock()
 	objects := map[schema.GroupVersionResource]int64{}
 	for key, e := range informers {
-		_, own := e.SharedIndexInformer.(*store.Informer)
+		own := f.counted(e) != nil
 		if !own && !f.within.IsEverything() || own && key.resource == namespaces {
 			continue // shared by ranges, or Namespaces, which come from the process's one informer
 		}
@@ -58,7 +58,7 @@ func (f *Factory) Load() (Load, bool) {
 				load.Namespaces[namespace] += int64(math.Round(float64(n) * mean))
 			}
 		}
-		if v, shared := e.SharedIndexInformer.(*view); shared {
+		if v, shared := e.SharedIndexInformer.(*view); shared && !own {
 			load.Shared += int64(math.Round(float64(total) * mean / float64(max(1, f.pool.sharers(v.shared.key)))))
 		}
 		objects[key.resource] = max(objects[key.resource], total)

@@ -2,6 +2,7 @@ package informer
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -349,4 +350,35 @@ func partitionANamespacedKind(t *testing.T, probed *apiServer) {
 	if got := pool.Discarded(); got != want {
 		t.Errorf("discarded %d objects and events, want %d", got, want)
 	}
+}
+
+// TestOnlyRangeWeighs has a ring with one range, which shares its caches with a group. They count as
+// the range's, because a ring that seems to be empty is never split.
+func TestOnlyRangeWeighs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resource := newFakeResource(t)
+		for _, name := range []string{"alpha", "beta", "gamma"} {
+			resource.Add(informertest.ConfigMap(name, "1"))
+		}
+		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
+		group, only := pool.NewFactory(shard.Everything(), nil), pool.NewFactory(shard.Everything(), nil)
+		only.OnlyRange()
+		for _, f := range []*Factory{group, only} {
+			defer f.Shutdown()
+			f.reading(configMaps, resource, &v1.ConfigMap{})
+			f.StartWithContext(t.Context())
+		}
+		time.Sleep(time.Second) // virtual
+		synctest.Wait()
+		if got := only.Weights(); !maps.Equal(got, map[string]int64{"alpha": 1, "beta": 1, "gamma": 1}) || only.Objects()[configMaps] != 3 {
+			t.Errorf("the only range weighs %v, and has %d objects, want 3 namespaces with one each", got, only.Objects()[configMaps])
+		}
+		if got := group.Weights(); len(got) > 0 || group.Objects()[configMaps] != 0 {
+			t.Errorf("the group weighs %v, and has %d objects of its own, want nothing", got, group.Objects()[configMaps])
+		}
+		load, _ := only.Load()
+		if len(load.Namespaces) != 3 || load.Namespaces["alpha"] == 0 || load.Shared != 0 {
+			t.Errorf("the only range takes %+v, want something in each namespace", load)
+		}
+	})
 }

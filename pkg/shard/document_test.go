@@ -77,7 +77,7 @@ func TestParsePlanRefuses(t *testing.T) {
 		good + good:                         {"followed by something else"},
 		replaced(`"isolate"`, `"insulate"`): {"insulate"},
 		replaced(`"pin"`, `"pim"`):          {"pim"},
-		replaced(`"generation": 1`, `"generation": 0`):     {"generation", "1 or more"},
+		replaced(`"generation": 1`, `"generation": 0`):     {"generation", "from 1 to"},
 		replaced(`"pin":"flotilla-0"`, `"pin":"Flotilla"`): {"rings[0].shards[0].pin", "Flotilla"},
 	} {
 		_, err := ParsePlan([]byte(text))

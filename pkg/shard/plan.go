@@ -8,11 +8,16 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
+// MaxGeneration is the greatest generation of a plan: more than any fleet reaches, and no more than
+// any reader of JSON keeps exactly. Without a bound, one mistyped generation would leave none for
+// the plans that follow.
+const MaxGeneration = 1<<53 - 1
+
 // Plan is the list of all rings and shards of a fleet at one plan generation. Its lookups do not
 // check it: call Validate first. It must not be changed once it is shared.
 type Plan struct {
-	// Generation is the version of the plan, 1 or more. A plan that replaces another has a greater
-	// one.
+	// Generation is the version of the plan, from 1 to MaxGeneration. A plan that replaces another
+	// has a greater one.
 	Generation int64 `json:"generation"`
 	// Canary is the version that an operator tries on some namespaces; nil for none.
 	Canary *Canary `json:"canary,omitempty"`

@@ -147,8 +147,10 @@ func TestPlanValidate(t *testing.T) {
 		words  []string
 	}{
 		"valid":                 {func(*Plan) {}, nil},
-		"zero":                  {func(p *Plan) { *p = Plan{} }, []string{"generation", "must be 1 or more", "rings: Required"}},
+		"zero":                  {func(p *Plan) { *p = Plan{} }, []string{"generation", "must be from 1 to", "rings: Required"}},
 		"negative generation":   {func(p *Plan) { p.Generation = -1 }, []string{"generation: Invalid value: -1"}},
+		"latest generation":     {func(p *Plan) { p.Generation = MaxGeneration }, nil},
+		"later than that":       {func(p *Plan) { p.Generation = MaxGeneration + 1 }, []string{"generation: Invalid value: 9007199254740992: must be from 1 to 9007199254740991"}},
 		"too many shards":       {func(p *Plan) { p.Rings[1].Shards = make([]Shard, MaxShards) }, []string{"rings: Too many", "1024"}},
 		"duplicate ring":        {func(p *Plan) { p.Rings[1].Name = "namespaces" }, []string{`rings[1].name: Duplicate value: "namespaces"`}},
 		"ring with hyphen":      {func(p *Plan) { p.Rings[0].Name = "a-b" }, []string{`rings[0].name: Invalid value: "a-b"`, "must not contain '-'"}},

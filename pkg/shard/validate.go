@@ -14,8 +14,8 @@ import (
 // and what is allowed, or nil. The package comment says what a valid plan guarantees.
 func (p Plan) Validate() error {
 	v := planValidator{rings: sets.New[string](), groups: sets.New[string](), controllers: map[string]string{}}
-	if p.Generation < 1 {
-		v.add(field.Invalid(field.NewPath("generation"), p.Generation, "must be 1 or more"))
+	if p.Generation < 1 || p.Generation > MaxGeneration {
+		v.add(field.Invalid(field.NewPath("generation"), p.Generation, fmt.Sprintf("must be from 1 to %d", MaxGeneration)))
 	}
 	rings := field.NewPath("rings")
 	if len(p.Rings) == 0 {

@@ -51,8 +51,25 @@ func ParseWrites(text string, term int32) (Writes, bool) {
 	return w, true
 }
 
-// Annotation returns the writes as the text of an annotation.
+// mostText is how long an annotation may be, in bytes: all annotations of an object together may
+// have 256 KiB, and a Lease that exceeds them could not be released.
+const mostText = 64 << 10
+
+// Annotation returns the writes as the text of an annotation. If it would be too long, deleted
+// objects are left out, and their resources are Unknown.
 func (w Writes) Annotation() string {
+	text := w.text()
+	if len(text) <= mostText {
+		return text
+	}
+	short := Writes{Term: w.Term, Resources: make(map[string]LastWrite, len(w.Resources))}
+	for name, last := range w.Resources {
+		short.Resources[name] = LastWrite{Version: last.Version, Unknown: last.Unknown || len(last.Gone) > 0}
+	}
+	return short.text()
+}
+
+func (w Writes) text() string {
 	text, err := json.Marshal(w)
 	if err != nil {
 		return "" // cannot happen: Writes has only strings, numbers and booleans

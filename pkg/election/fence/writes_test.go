@@ -2,6 +2,7 @@ package fence
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -104,5 +105,28 @@ func TestFenceRemembersLastWrites(t *testing.T) {
 		if _, proven := ParseWrites(other.text, other.term); proven {
 			t.Errorf("%s: the annotation proves something", name)
 		}
+	}
+}
+
+// TestLastWritesFitOnALease records more deleted objects than a Lease has room for.
+func TestLastWritesFitOnALease(t *testing.T) {
+	w := Writes{Term: 7, Resources: map[string]LastWrite{"pods": {Version: "30"}}}
+	for i := range 300 {
+		last := LastWrite{Version: "31"}
+		for j := range mostGone {
+			last.Gone = append(last.Gone, types.UID(fmt.Sprintf("6f7c2b0e-5a0c-4a38-%04d-%012d", i, j)))
+		}
+		w.Resources[fmt.Sprintf("kinds%d.group.example.com", i)] = last
+	}
+	text := w.Annotation()
+	if len(text) > mostText {
+		t.Errorf("%d bytes, want at most %d", len(text), mostText)
+	}
+	read, proven := ParseWrites(text, 7)
+	if got := read.Resources["pods"]; !proven || got.Version != "30" || got.Unknown {
+		t.Errorf("pods: %+v, proven %t; want version 30", got, proven)
+	}
+	if got := read.Unknown(); len(got) != 300 {
+		t.Errorf("%d resources are unknown, want the 300 of which objects were deleted", len(got))
 	}
 }

@@ -183,7 +183,7 @@ func (in ClaimInput) idle() ClaimOutput {
 	if !in.Want {
 		if !in.Working && o.Exists && o.Holder == in.Self {
 			at := time.Time{}
-			if o.Term != in.State.Asked {
+			if !in.asked() {
 				// Somebody has forged the name, perhaps over that of a holder that has not seen
 				// that yet.
 				at = o.Seen.Add(in.Timing.LeaseDuration)
@@ -213,7 +213,7 @@ func (in ClaimInput) idle() ClaimOutput {
 		return in.wait(ReasonAbsent, still)
 	case !o.Exists:
 		return in.take(ClaimCreate, next)
-	case o.Holder == "" && o.Released, o.Holder == in.Self && o.Term == in.State.Asked:
+	case o.Holder == "" && o.Released, o.Holder == in.Self && in.asked():
 		return in.take(ClaimAcquire, next)
 	case in.Ended:
 		return in.take(ClaimAcquire, next)
@@ -225,6 +225,10 @@ func (in ClaimInput) idle() ClaimOutput {
 		return in.take(ClaimAcquire, next)
 	}
 }
+
+// asked reports whether the Lease's term is one that this incarnation has asked for. Terms begin
+// at 1.
+func (in ClaimInput) asked() bool { return in.Shard.Term > 0 && in.Shard.Term == in.State.Asked }
 
 // take requests the shard's Lease in term.
 func (in ClaimInput) take(action ClaimAction, term int32) ClaimOutput {

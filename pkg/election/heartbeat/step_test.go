@@ -191,6 +191,7 @@ func TestClaimStep(t *testing.T) {
 
 		{name: "unwanted, self", in: ClaimInput{Shard: fresh(shard("a_1", 4, false)), State: ClaimState{Asked: 4}}, leave: true, want: ClaimRelease, term: 4},
 		{name: "unwanted, forged as self", in: ClaimInput{Shard: fresh(shard("a_1", 4, false)), Now: at(14)}, leave: true, want: ClaimWait, wake: at(15)},
+		{name: "unwanted, forged as self without a term", in: ClaimInput{Shard: fresh(shard("a_1", 0, false)), Now: at(14)}, leave: true, want: ClaimWait, wake: at(15)},
 		{name: "unwanted, forged as self long ago", in: ClaimInput{Shard: fresh(shard("a_1", 4, false)), Now: at(15)}, leave: true, want: ClaimRelease, term: 4},
 		{name: "unwanted, self, works", in: ClaimInput{Shard: shard("a_1", 4, false), Working: true}, leave: true, want: ClaimWait},
 		{name: "unwanted, self, without a right", in: ClaimInput{Shard: shard("a_1", 4, false), Right: Right{Until: at(0)}}, leave: true, want: ClaimRelease, term: 4},
@@ -206,6 +207,7 @@ func TestClaimStep(t *testing.T) {
 		{name: "emptied", in: ClaimInput{Shard: fresh(shard("", 4, false)), Now: at(14)}, want: ClaimWait, reason: ReasonHeld, wake: at(15)},
 		{name: "emptied long ago", in: ClaimInput{Shard: fresh(shard("", 4, false)), Now: at(15)}, want: ClaimAcquire, term: 5},
 		{name: "forged as self", in: ClaimInput{Shard: fresh(shard("a_1", 4, false)), Now: at(14)}, want: ClaimWait, reason: ReasonHeld, wake: at(15)},
+		{name: "forged as self without a term", in: ClaimInput{Shard: fresh(shard("a_1", 0, false)), Now: at(14)}, want: ClaimWait, reason: ReasonHeld, wake: at(15)},
 		{name: "nonsense", in: ClaimInput{Shard: fresh(shard("nobody", 4, false)), Now: at(14)}, want: ClaimWait, reason: ReasonHeld, wake: at(15)},
 		{name: "nonsense long ago", in: ClaimInput{Shard: fresh(shard("nobody", 4, false)), Now: at(15)}, want: ClaimAcquire, term: 5},
 		{name: "holder has ended", in: ClaimInput{Shard: shard("b_1", 4, false), Ended: true}, want: ClaimAcquire, term: 5},

@@ -74,6 +74,20 @@ func MarksFor(r Record, incarnation string) map[string]string {
 	}
 }
 
+// TakeMarksOf gives a Lease that is about to be written the marks of another one, and reports
+// whether that changes any.
+func TakeMarksOf(lease, other *coordinationv1.Lease) bool {
+	marks := map[string]string{}
+	for _, name := range []string{FencedAnnotation, FencedCredentialsAnnotation} {
+		if there := other.Annotations[name]; there != lease.Annotations[name] {
+			marks[name] = there
+		}
+	}
+	lease.Annotations = Overlay(lease.Annotations, marks)
+	lease.Labels = Overlay(lease.Labels, markedLabel(lease))
+	return len(marks) > 0
+}
+
 // markedLabel returns the change of labels that makes MarkedLabel match the annotations.
 func markedLabel(lease *coordinationv1.Lease) map[string]string {
 	_, labelled := lease.Labels[MarkedLabel]

@@ -17,12 +17,16 @@ const (
 )
 
 // harness is a bubble with processes that have memberships.
-type harness struct{ *leasetest.Bubble }
+type harness struct {
+	*leasetest.Bubble
+	// wrap, if set, is put around the client of a membership.
+	wrap func(*leasetest.Client) Leases
+}
 
 // inBubble runs test in a bubble.
 func inBubble(t *testing.T, test func(t *testing.T, h *harness)) {
 	t.Helper()
-	leasetest.InBubble(t, func(t *testing.T, b *leasetest.Bubble) { test(t, &harness{b}) })
+	leasetest.InBubble(t, func(t *testing.T, b *leasetest.Bubble) { test(t, &harness{Bubble: b}) })
 }
 
 // node is what all processes have.

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
@@ -98,7 +97,7 @@ func (p *pacemaker) strike(ctx context.Context, j *judgement, member string, lea
 			return p.client.Create(ctx, withEnded(restored, out.Member), metav1.CreateOptions{})
 		}
 		marked, err := p.client.Update(ctx, struck(lease.Lease, out, p.m.cfg.Fences() && !faults.MarkSkipped), metav1.UpdateOptions{})
-		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		if request.IsRefused(err) {
 			// Something in the API server refuses the mark. A shard without a holder is worse than
 			// one without a fence.
 			return p.client.Update(ctx, struck(lease.Lease, out, false), metav1.UpdateOptions{})
@@ -131,6 +130,11 @@ func (p *pacemaker) judgedWith(j *judgement, member string, out heartbeat.JudgeO
 		return
 	}
 	j.requests.Succeeded()
+	if j.last == out.Dead {
+		// What was written did not have its effect: something in the API server has changed it.
+		j.notBefore = a.Start.Add(p.m.cfg.Timing.RetryPeriod)
+	}
+	j.last = out.Dead
 	if out.Action == heartbeat.JudgeStrike {
 		p.m.cfg.OnEvent(election.Event{Type: election.EventStruck, Name: leaserecord.MemberLease(p.m.cfg.Fleet, member), Holder: out.Dead, Duration: a.Took()})
 	}

@@ -64,6 +64,7 @@ type rights struct {
 type judgement struct {
 	requests  *request.Requester
 	notBefore time.Time
+	last      string // whom the last request that succeeded was about
 }
 
 func newPacemaker(m *Membership, revoked <-chan struct{}) *pacemaker {
@@ -218,7 +219,8 @@ func (p *pacemaker) input(want bool) (heartbeat.Input, string) {
 		slow = ""
 	}
 	for _, lease := range p.members {
-		if leaserecord.MemberOf(lease.Holder) != "" && viewOf(lease).Foreign(in.Now, p.m.cfg.Timing.LeaseDuration) {
+		name, _ := leaserecord.MemberOfLease(p.m.cfg.Fleet, lease.Name)
+		if leaserecord.MemberOf(lease.Holder) == name && viewOf(lease).Foreign(in.Now, p.m.cfg.Timing.LeaseDuration) {
 			in.Foreign = true
 		}
 	}
@@ -305,7 +307,14 @@ func (p *pacemaker) send(ctx context.Context, in heartbeat.Input, out heartbeat.
 		case heartbeat.Release:
 			return p.client.Update(ctx, withEnded(leaserecord.WithoutHolder(lease.Lease, nil, start), out.Member), metav1.UpdateOptions{})
 		default:
-			return p.client.Update(ctx, p.beaten(lease.Lease, lease.HighTerm, live, out.Member, start), metav1.UpdateOptions{})
+			beaten := p.beaten(lease.Lease, lease.HighTerm, live, out.Member, start)
+			written, err := p.client.Update(ctx, beaten, metav1.UpdateOptions{})
+			if request.IsRefused(err) && leaserecord.TakeMarksOf(beaten, lease.Lease) {
+				// As in a strike: without a mark a write may pass, but without the heartbeat this
+				// member could never come back.
+				return p.client.Update(ctx, beaten, metav1.UpdateOptions{})
+			}
+			return written, err
 		}
 	}
 	q.Then = func(a request.Answer) {

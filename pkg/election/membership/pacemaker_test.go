@@ -10,6 +10,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
@@ -52,8 +53,12 @@ func (h *harness) processOn(clock election.Clock, incarnation string, shards ...
 	p := &process{node: n, claimants: map[string]*election.Claimant{}}
 	var err error
 	jitter := func(d time.Duration) time.Duration { return d }
+	var leases Leases = n.client
+	if h.wrap != nil {
+		leases = h.wrap(n.client)
+	}
 	p.membership, err = New(Config{
-		Fleet: "f", Incarnation: incarnation, Client: n.client, Observer: n.observer, Clock: clock, Timing: election.DefaultTiming(),
+		Fleet: "f", Incarnation: incarnation, Client: leases, Observer: n.observer, Clock: clock, Timing: election.DefaultTiming(),
 		OnEvent: n.event, Jitter: jitter, Turned: p.lastTurned,
 	})
 	if err != nil {
@@ -364,7 +369,7 @@ func TestForgedHolderMakesNoMember(t *testing.T) {
 // A holder whose name no member can have makes no Lease of a member, so nobody could list it as
 // ended. A Lease that names it becomes free after its duration.
 func TestForgedHolderThatCannotBeAMember(t *testing.T) {
-	for _, holder := range []string{"parked_by_alice", "Ghost_7", "a/b_7", "_7", strings.Repeat("g", 250) + "_7"} {
+	for _, holder := range []string{"parked_by_alice", "Ghost_7", "a/b_7", "_7", strings.Repeat("g", 250) + "_7", "b_", "b_1,z", "b_" + strings.Repeat("7", 300<<10)} {
 		inBubble(t, func(t *testing.T, h *harness) {
 			h.free(1)
 			a := h.process("a_1", 1)
@@ -372,14 +377,58 @@ func TestForgedHolderThatCannotBeAMember(t *testing.T) {
 			h.Store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = &holder })
 			h.Sleep(5 * s)
 			if a.held() != 0 {
-				t.Errorf("a still holds the shard 5 s after its Lease named %s", holder)
+				t.Errorf("a still holds the shard 5 s after its Lease named %.20s", holder)
 			}
 			h.Sleep(15 * s)
 			if a.held() != 1 {
-				t.Errorf("%s: a does not hold its shard again:\n%s", holder, strings.Join(h.Lines(), "\n"))
+				t.Errorf("%.20s: a does not hold its shard again:\n%s", holder, strings.Join(h.Lines(), "\n"))
 			}
 		})
 	}
+}
+
+// The incarnations on a list of ended ones are separated by commas. A forged holder with a comma
+// must not bring a living one onto it.
+func TestForgedHolderThatNamesALivingOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.free(2)
+		a, b := h.process("a_1", 1), h.process("b_1", 2)
+		h.Sleep(3 * s)
+		h.Store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("b_1,z") })
+		h.Sleep(40 * s)
+		if a.held() != 1 || b.held() != 1 || b.err != nil {
+			t.Errorf("a holds %d and b %d shards, want 1 each; b has ended with: %v\n%s", a.held(), b.held(), b.err, strings.Join(h.Lines(), "\n"))
+		}
+	})
+}
+
+// effectless loses what strikes write, as an admission webhook may, and counts the writes.
+type effectless struct {
+	*leasetest.Client
+	strikes *int
+}
+
+func (e effectless) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	if lease.Name == "f-member-b" {
+		*e.strikes++
+		lease = lease.DeepCopy()
+		delete(lease.Annotations, leaserecord.EndedAnnotation)
+	}
+	return e.Client.Update(ctx, lease, o)
+}
+
+// A judge repeats a strike that has no effect, but not without a pause.
+func TestStrikeWithoutEffect(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.Store.Put(leasetest.Lease(shardLease(1), "b_1", 7))
+		strikes := 0
+		h.wrap = func(c *leasetest.Client) Leases { return effectless{c, &strikes} }
+		h.process("a_1", 1)
+		h.Sleep(2 * time.Minute)
+		if strikes < 10 || strikes > 60 {
+			t.Errorf("%d strikes in two minutes, want one in a retry period", strikes)
+		}
+	})
 }
 
 // A member joins even if somebody has written the last term on its Lease.

@@ -85,6 +85,13 @@ type Answer struct {
 // Took returns how long the request took.
 func (a Answer) Took() time.Duration { return a.End.Sub(a.Start) }
 
+// IsRefused reports whether the API server refuses what a request writes, for good: something
+// there, such as an admission policy, does not allow it. A webhook that names no code refuses with
+// 400.
+func IsRefused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
+}
+
 // Requester sends one request at a time for a loop. Only the loop may call its methods, except Get.
 // It counts failures in a row, and determines when the next request may follow a failed one:
 //

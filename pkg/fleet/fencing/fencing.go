@@ -14,6 +14,7 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/request"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -182,7 +183,7 @@ func (f *Fencing) tryMark(ctx context.Context, dead string) (done, marked bool, 
 	case err == nil:
 		f.config.Observer.Observe(written)
 		return true, true, nil
-	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err):
+	case request.IsRefused(err) || apierrors.IsNotFound(err):
 		return true, false, fmt.Errorf("marking Lease %s: %w", name, err)
 	case !apierrors.IsConflict(err):
 		return false, false, err

@@ -160,9 +160,6 @@ func Shorten(text string, n int) string {
 // cut ends a text that was too long.
 const cut = "..."
 
-// MaxGeneration is more than any fleet reaches: a Lease with more has been tampered with.
-const MaxGeneration = 1 << 53
-
 // PlanSaid is the plan that a member, or a shard's holder, says it works by.
 type PlanSaid struct {
 	Generation int64
@@ -173,7 +170,7 @@ type PlanSaid struct {
 // invalid.
 func PlanSaidOn(annotations map[string]string) PlanSaid {
 	generation, err := strconv.ParseInt(annotations[GenerationAnnotation], 10, 64)
-	if err != nil || generation < 1 || generation >= MaxGeneration || annotations[PlanAnnotation] == "" {
+	if err != nil || generation < 1 || generation > shard.MaxGeneration || annotations[PlanAnnotation] == "" {
 		return PlanSaid{}
 	}
 	return PlanSaid{generation, annotations[PlanAnnotation]}

@@ -38,11 +38,14 @@ func ShardOn(fleet string, o election.Observation) (shard.ID, bool) {
 }
 
 // IsShard reports whether a Lease belongs to a shard of the fleet: by its labels, or, if somebody
-// has removed them, because a member of the fleet holds it. get returns the Lease of a name, or one
+// has changed them, because a member of the fleet holds it. get returns the Lease of a name, or one
 // that does not exist.
 func IsShard(fleet string, o election.Observation, get func(lease string) election.Observation) bool {
-	if of, labelled := o.Labels[FleetLabel]; labelled {
-		return of == fleet && o.Labels[RingLabel] != ""
+	switch {
+	case o.Labels[FleetLabel] == fleet && o.Labels[RingLabel] != "":
+		return true
+	case o.OfOtherFleet(fleet):
+		return false
 	}
 	_, member := MemberOn(fleet, o)
 	if member || o.Name == PlanLease(fleet) || !strings.HasPrefix(o.Name, fleet+"-") {

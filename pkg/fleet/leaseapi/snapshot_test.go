@@ -14,7 +14,8 @@ import (
 )
 
 // TestSnapshot looks at a shard that runs, one whose holder has been silent, one without a holder,
-// and a Lease that has a shard's name and nothing else.
+// a Lease that has a shard's name and nothing else, and one each whose label names a fleet that it
+// cannot and that it may belong to.
 func TestSnapshot(t *testing.T) {
 	now := time.Unix(1000, 0)
 	id := func(name string) shard.ID { return shard.ID{Ring: "namespaces", Name: name} }
@@ -29,8 +30,11 @@ func TestSnapshot(t *testing.T) {
 		return lease(ShardLease("f", id(name)), holder, silence, ShardLabels("f", id(name)))
 	}
 	s := NewSnapshot("f", []election.Observation{
+		lease(leaserecord.MemberLease("f", "m"), "m_1", 0, nil),
 		of("a", "m_1", time.Second), of("b", "n_1", 12*time.Second), of("c", "n_1", 16*time.Second), of("d", "", 0),
 		lease(ShardLease("f", id("e")), "stranger_1", 0, nil),
+		lease(ShardLease("f", id("g")), "m_1", 0, map[string]string{FleetLabel: "other"}),
+		lease(ShardLease("f", id("h")), "m_1", 0, map[string]string{FleetLabel: "f-namespaces"}),
 	}, 15*time.Second, now)
 	for name, want := range map[string]struct{ exists, shard, held, ready, others bool }{
 		"a": {true, true, true, true, false},
@@ -39,6 +43,8 @@ func TestSnapshot(t *testing.T) {
 		"d": {true, true, false, false, false},
 		"e": {true, false, true, true, false},
 		"f": {},
+		"g": {true, true, true, true, false},
+		"h": {true, false, true, true, false},
 	} {
 		o := s.Shard(id(name))
 		got := struct{ exists, shard, held, ready, others bool }{o.Exists, s.IsShard(o), s.IsHeld(o), s.IsReady(o), s.IsOthers(o, "m_1")}

@@ -243,7 +243,7 @@ func (l look) astray() (generation int64, found bool) {
 	for _, member := range l.Roster().Members() {
 		digest := member.Annotations[leaseapi.PlanAnnotation]
 		theirs, err := strconv.ParseInt(member.Annotations[leaseapi.GenerationAnnotation], 10, 64)
-		if err == nil && theirs < leaseapi.MaxGeneration && digest != "" && digest != l.InForce.Digest() && theirs >= max(l.InForce.Generation, generation) {
+		if err == nil && theirs < shard.MaxGeneration && digest != "" && digest != l.InForce.Digest() && theirs >= max(l.InForce.Generation, generation) {
 			generation, found = theirs, true
 		}
 	}

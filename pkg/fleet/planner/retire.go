@@ -11,6 +11,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
 // retireAfter is how long such a Lease must stand still before it is emptied. It is longer than an
@@ -66,7 +67,7 @@ func (p *Planner) retireOne(ctx context.Context, inForce int64, o election.Obser
 	defer cancel()
 	generation := strconv.FormatInt(inForce, 10)
 	written, err := p.config.Leases.Update(ctx, leaserecord.Retired(o.Lease, generation, true), metav1.UpdateOptions{})
-	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+	if request.IsRefused(err) {
 		// With OwnerReferencesPermissionEnforcement, only those who may delete a Lease may give it
 		// an owner. Leave it emptied.
 		written, err = p.config.Leases.Update(ctx, leaserecord.Retired(o.Lease, generation, false), metav1.UpdateOptions{})

@@ -420,3 +420,13 @@ func sameVersion(a, b any) bool {
 	y, err := meta.Accessor(b)
 	return err == nil && x.GetResourceVersion() == y.GetResourceVersion()
 }
+
+// otherUID reports whether b is another object than a, created under the same name later.
+func otherUID(a, b any) bool {
+	x, err := meta.Accessor(a)
+	if err != nil {
+		return false
+	}
+	y, err := meta.Accessor(b)
+	return err == nil && x.GetUID() != y.GetUID()
+}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -133,7 +134,13 @@ func (s *Sink) replaceLocked(list []any, rv string) error {
 	}
 	kept := make([]any, 0, len(list))
 	keys := make(map[string]struct{}, len(list))
+	// Handlers hear of deletions first, as from client-go: some count what there is.
+	var gone []notification
 	notifications := make([]notification, 0, len(list))
+	// A deletion that was missed: the last known state is all there is.
+	missed := func(key string, old any) {
+		gone = append(gone, notification{kind: deleted, old: cache.DeletedFinalStateUnknown{Key: key, Obj: old}})
+	}
 	for _, obj := range list {
 		if !s.Keeps(obj) {
 			continue
@@ -155,6 +162,12 @@ func (s *Sink) replaceLocked(list []any, rv string) error {
 		switch {
 		case err != nil:
 			return err
+		case exists && otherUID(old, obj):
+			// What an update hides from a garbage collector: nobody would look at the dependents of
+			// the old one any more. client-go hides it whenever it lists again, but informers here
+			// list where client-go's go on watching.
+			missed(key, old)
+			notifications = append(notifications, notification{kind: added, new: obj})
 		case !exists:
 			notifications = append(notifications, notification{kind: added, new: obj, initial: !s.Informer.HasSynced()})
 		case !sameVersion(old, obj):
@@ -165,9 +178,8 @@ func (s *Sink) replaceLocked(list []any, rv string) error {
 		if _, ok := keys[key]; ok {
 			continue
 		}
-		// The deletion itself was missed: the last known state is all there is.
 		if old, exists, err := s.Informer.indexer.GetByKey(key); err == nil && exists {
-			notifications = append(notifications, notification{kind: deleted, old: cache.DeletedFinalStateUnknown{Key: key, Obj: old}})
+			missed(key, old)
 		}
 	}
 	if err := s.Informer.indexer.Replace(kept, rv); err != nil {
@@ -178,7 +190,7 @@ func (s *Sink) replaceLocked(list []any, rv string) error {
 	}
 	s.Informer.lastRV = rv
 	s.Informer.movedLocked()
-	for _, n := range notifications {
+	for _, n := range slices.Concat(gone, notifications) {
 		s.notifyLocked(n)
 	}
 	s.Informer.passOnLocked(func(into *Sink) error { return into.replace(kept, rv) })

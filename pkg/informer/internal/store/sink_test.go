@@ -24,6 +24,11 @@ func TestSinkGoesByWhatIsStored(t *testing.T) {
 			c.ResourceVersion = version
 			return c
 		}
+		again := func(version string) *v1.ConfigMap {
+			c := at(version)
+			c.UID = "created later"
+			return c
+		}
 		for _, step := range []struct {
 			what string
 			do   func() error
@@ -34,7 +39,8 @@ func TestSinkGoesByWhatIsStored(t *testing.T) {
 			{"first list", func() error { return into.Replace([]any{at("3"), at("3")}, "3") }, []string{"update a/1@2 -> a/1@3"}},
 			{"list that changes nothing", func() error { return into.Replace([]any{at("3")}, "4") }, nil},
 			{"add of a known object", func() error { return into.Add(at("5")) }, []string{"update a/1@3 -> a/1@5"}},
-			{"empty list", func() error { return into.Replace(nil, "6") }, []string{"missed a/1@5 a/1"}},
+			{"list with another object of the name", func() error { return into.Replace([]any{again("6")}, "6") }, []string{"missed a/1@5 a/1", "add a/1@6 initial=false"}},
+			{"empty list", func() error { return into.Replace(nil, "6") }, []string{"missed a/1@6 a/1"}},
 			{"add after a list", func() error { return into.Add(at("7")) }, []string{"add a/1@7 initial=false"}},
 			{"bookmark", func() error { return into.Bookmark("8") }, nil},
 		} {
