@@ -170,9 +170,6 @@ time it goes a part of the way; repeat it until nothing is worth doing.`,
 				return err
 			}
 			tableRebalancing(cmd.OutOrStdout(), out.Rings)
-			if out.Edit.Same() {
-				return nil
-			}
 			printWarnings(cmd.OutOrStdout(), out.Edit.Warnings)
 			return finish(cmd, conn, out.Edit, dryRun, wait)
 		})

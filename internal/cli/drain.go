@@ -27,8 +27,9 @@ by one as in any planned move, and gets no others until 'flotilla undrain'. It s
 when it is started anew under the same name.
 
 The last member of another version than a canary's is not drained, unless with --force:
-everything would go to the version on trial. Nor is the last that serves a ring; and it goes on
-serving the ring then, since a shard with an owner is worth more than what was asked for.`,
+everything would go to the version on trial. Nor is any while the plan cannot be read, or the last
+that serves a ring; and it goes on serving the ring then, since a shard with an owner is worth more
+than what was asked for.`,
 		oneMember, nil)
 	command.RunE = func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed("timeout") && (timeout <= 0 || timeout > maxWait) {
@@ -59,7 +60,7 @@ serving the ring then, since a shard with an owner is worth more than what was a
 	}
 	fs := command.Flags()
 	fs.BoolVar(&dryRun, "dry-run", false, "Check and show everything, and write nothing.")
-	fs.BoolVar(&force, "force", false, "Drain the member even if it is the last that serves a ring, or does not live.")
+	fs.BoolVar(&force, "force", false, "Drain the member even if it is the last that serves a ring, does not live, or the plan cannot be read.")
 	fs.BoolVar(&wait, "wait", true, "Wait until the member holds no shards.")
 	fs.DurationVar(&timeout, "timeout", defaultWait, "How long to wait at most. The member stays drained even if the wait times out.")
 	command.ValidArgsFunction = c.completeMembers(target)

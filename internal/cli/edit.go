@@ -144,7 +144,7 @@ func replacement(r *status.Reading, edited shard.Plan) (shard.Plan, error) {
 	latest := int64(0)
 	for _, o := range r.Leases() {
 		n, err := strconv.ParseInt(o.Annotations[leaseapi.GenerationAnnotation], 10, 64)
-		if err == nil && n < shard.MaxGeneration { // no plan has more
+		if err == nil && n < shard.MaxGeneration { // none could follow
 			latest = max(latest, n)
 		}
 	}

@@ -71,7 +71,7 @@ func tableEdit(w io.Writer, v EditView) {
 	case len(lines) > 0:
 		rows(w, []string{"CHANGE", "NAME", "WHAT"}, lines)
 	case v.Vouches:
-		fmt.Fprintln(w, "The plan is written again, because its Lease does not keep the last good one")
+		fmt.Fprintln(w, "Nothing differs, but the Lease does not keep the last good plan: this becomes it")
 	default:
 		fmt.Fprintln(w, "Only weights differ: shards are dealt out by them while a member is away")
 	}

@@ -88,12 +88,16 @@ func (c *connection) wait(ctx context.Context, w waiting, within time.Duration, 
 	deadline := c.clock.NewTimer(within)
 	defer deadline.Stop()
 	last, began := "", c.clock.Now()
+	var err error
 	for {
-		r, err := c.readWithin(ctx, within-c.clock.Since(began))
-		if err == nil {
+		r, failure := c.readWithin(ctx, within-c.clock.Since(began))
+		switch {
+		case failure == nil:
 			if err = w.missing(r); err == nil || errors.Is(err, errNever) {
 				return err
 			}
+		case err == nil || c.clock.Since(began) < within:
+			err = failure // Otherwise only the time for this read was up, and what was missing tells more.
 		}
 		if text := err.Error(); text != last {
 			progress(text)

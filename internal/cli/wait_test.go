@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -37,6 +38,30 @@ func TestWaitIsBounded(t *testing.T) {
 			t.Errorf("after %v: %v, want an error after 25 s", took, err)
 		}
 	})
+}
+
+// ready is an API server that answers at once, unless the request is over.
+type ready struct {
+	coordinationclient.LeaseInterface
+}
+
+func (ready) List(ctx context.Context, _ metav1.ListOptions) (*coordinationv1.LeaseList, error) {
+	return &coordinationv1.LeaseList{}, ctx.Err()
+}
+
+// TestWaitSaysWhatIsMissing has the time end at the moment of a look, so that nothing is left for
+// that one. The error must be about what is missing, and not about that look.
+func TestWaitSaysWhatIsMissing(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			c := connection{target: Target{Timeout: 10 * time.Second}, clock: clock.RealClock{}, leases: ready{}} // virtual
+			missing := func(*status.Reading) error { return errors.New("two shards") }
+			err := c.wait(t.Context(), waiting{what: "all of it", missing: missing}, 4*waitInterval, func(string) {})
+			if err == nil || err.Error() != "waited 2s for all of it: two shards" {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // TestApplyWaitsForAnEarlierOne applies a plan that is there already.

@@ -71,7 +71,7 @@ func (c *connection) writeIf(ctx context.Context, compute func(*status.Reading) 
 	var plan shard.Plan
 	return c.settle(ctx, func(r *status.Reading) (func() error, error) {
 		next, wanted, err := compute(r)
-		if err == nil && next.Generation > 0 {
+		if err == nil && next.Generation > 0 && (wanted || next.Digest() != r.Plan.Digest()) {
 			_, err = leaseapi.WithPlan(c.target.Fleet, r.PlanLease, next) // does it fit on the Lease?
 		}
 		if err != nil || !wanted {

@@ -75,18 +75,20 @@ func (r *Reading) Canary() *CanaryView {
 	if since, err := time.Parse(time.RFC3339, c.Since); err == nil {
 		v.Since = Stamp(since)
 	}
+	var drained []string // members of the version
 	for _, m := range r.Roster.Members() {
-		switch {
-		case leaseapi.IsDrained(m): // gets nothing
+		switch is := leaseapi.IsDrained(m); {
+		case r.IsTried(m) && is:
+			drained = append(drained, m.Name)
 		case r.IsTried(m):
 			v.Members = append(v.Members, m.Name)
-		default:
+		case !is:
 			v.Others = append(v.Others, m.Name)
 		}
 	}
 	holders := r.Holders()
 	for _, s := range r.Plan.Shards() {
-		kept := slices.Contains(v.Members, holders[s.ID])
+		kept := slices.Contains(v.Members, holders[s.ID]) || slices.Contains(drained, holders[s.ID])
 		switch tried := r.Plan.Tries(s); {
 		case tried:
 			v.Tried = append(v.Tried, s.ID.String())
@@ -122,13 +124,13 @@ func (f *finder) canary() {
 	severity, text := Note, v.Standing()
 	switch {
 	case v.Aborted && len(v.Members) == 0:
-		text = "aborted: its members get nothing if they come back, until 'flotilla canary forget'"
+		text = "aborted: its members get nothing, even if they come back, until 'flotilla canary forget'"
 	case v.Aborted && len(v.Others) == 0:
 		severity, text = Warning, "aborted, but no live member that is not drained has another version, so its members have everything"
 	case v.Aborted:
 		text = v.Standing() + "; roll them back, then 'flotilla canary forget'"
 	case len(v.Members) == 0 && r.knows(v.Version):
-		severity, text = Warning, "all members of that version are gone or drained, so the others have everything"
+		severity, text = Warning, "all members of that version are gone or drained, so everything goes to the others"
 	case len(v.Members) == 0:
 		text = "no member of that version is live yet, so the others have everything"
 	case len(v.Others) == 0:

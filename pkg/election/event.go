@@ -31,6 +31,9 @@ const (
 	// EventStruck: this process judged the Lease's member dead and listed Holder as ended on it.
 	// Duration is how long the request took.
 	EventStruck EventType = "struck"
+	// EventUnmarked: this member has taken its Lease over from Holder, its last incarnation, and was
+	// not allowed to mark that as fenced, because of Err.
+	EventUnmarked EventType = "unmarked"
 	// EventFailed: a request failed with Err. It is retried while that makes sense.
 	EventFailed EventType = "failed"
 )
@@ -51,7 +54,7 @@ type Event struct {
 	Action Action
 	// Duration, see the types.
 	Duration time.Duration
-	// Err, for EventFailed and EventConflict.
+	// Err, for EventFailed, EventConflict and EventUnmarked.
 	Err error
 }
 

@@ -275,7 +275,8 @@ const (
 	EventRetired = planner.EventRetired
 	// EventFenced: a dead incarnation, Holder, was fenced on its member's Lease, in Duration.
 	EventFenced = fencing.EventFenced
-	// EventFenceRefused: the API server did not let this member write the mark, because of Err.
+	// EventFenceRefused: the API server did not let this member write the mark, because of Err. The
+	// dead incarnation may be its own last one.
 	EventFenceRefused = fencing.EventRefused
 	// EventPlanRefused: the plan on the plan's Lease cannot be used because of Err. The last good
 	// one stays in force, or comes into force if the member has just started. Err wraps

@@ -207,8 +207,10 @@ func (m *Member) Run(ctx context.Context) error {
 	go func() { leadershipEnded <- m.leadership.Run(leadershipCtx) }()
 	led := make(chan struct{})
 	observing.Go(func() { m.endIfHung(led) })
-	err := m.lead(ctx)
-	close(led)
+	err := func() error {
+		defer close(led) // after a panic, too, which would otherwise wait for it
+		return m.lead(ctx)
+	}()
 	m.membership.Leave()
 	stopMembership()
 	lost := <-ended
@@ -227,13 +229,13 @@ func (m *Member) Run(ctx context.Context) error {
 	return errors.Join(err, lost)
 }
 
-var errHung = errors.New("the member has lost its Lease and does not return: one of its loops hangs")
+var errHung = errors.New("the membership has ended, and the member has not returned long after: one of its loops hangs, or the building of a shard")
 
-// endIfHung ends the process if one of its loops hangs for good: if the member relies on a Lease that
-// it has not renewed for long, or has lost its membership and does not return. The loop of a claim
-// does that for work that does not return, but cannot do it for itself. Twice in a row, because a
-// process that was suspended needs a moment to notice what it has missed. led is closed when the
-// member has given up all shards.
+// endIfHung ends the process if one of its loops hangs for good: if the member relies on a Lease
+// that it has not renewed for long, or has lost its membership and does not return. The loop of a
+// claim does that for work that does not return, but cannot do it for itself. Twice in a row,
+// because a process that was suspended needs a moment to notice what it has missed. led is closed
+// when the member has given up all shards.
 func (m *Member) endIfHung(led <-chan struct{}) {
 	period := m.config.Timing.LeaseDuration + m.drainTimeout()
 	for suspect := false; ; {
@@ -251,6 +253,9 @@ func (m *Member) endIfHung(led <-chan struct{}) {
 		default:
 		}
 		if err != nil && suspect {
+			if failure := m.failure.Load(); failure != nil {
+				err = fmt.Errorf("%w; the last request for its Lease failed: %w", err, *failure)
+			}
 			m.config.Exit(err.Error())
 			return
 		}
@@ -270,6 +275,8 @@ func (m *Member) observe(e election.Event) {
 		}
 	case election.EventAcquired, election.EventRenewed:
 		m.failure.Store(nil)
+	case election.EventUnmarked:
+		e.Type = EventFenceRefused
 	case election.EventStruck:
 		if m.observer.Get(e.Name).Fenced(e.Holder) {
 			fenced := e

@@ -60,7 +60,7 @@ func TestHungLoopEndsTheProcess(t *testing.T) {
 		says string
 	}{
 		"of a claim":                {election.EventAcquired, "flotilla-namespaces-00", false, "Lease flotilla-namespaces-00 goes on"},
-		"of a claim that has ended": {election.EventEnded, "flotilla-namespaces-00", true, "does not return"},
+		"of a claim that has ended": {election.EventEnded, "flotilla-namespaces-00", true, "has not returned"},
 		"of the heartbeat":          {election.EventRenewed, "flotilla-member-a", false, "Lease flotilla-member-a goes on"},
 	} {
 		t.Run(name, func(t *testing.T) {

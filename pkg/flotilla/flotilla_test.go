@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"runtime"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
@@ -319,6 +322,22 @@ func buildOf(t *testing.T, builds ...Build) (fleet.Instance, *atomic.Int32, erro
 		Running:     func() { running.Add(1) },
 	})
 	return instance, &running, err
+}
+
+// TestOnlyRangeIsWeighed has a ring of one range. If that weighed nothing, it would never be split.
+func TestOnlyRangeIsWeighed(t *testing.T) {
+	caches := func(_ context.Context, s *Shard) (Runnable, error) {
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team-1", Name: "a"}}
+		return RunnableFunc(func(context.Context) error { return nil }), s.Informers().Core().V1().ConfigMaps().Informer().GetIndexer().Add(object)
+	}
+	instance, _, err := buildOf(t, caches)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer instance.Close()
+	if got := instance.(fleet.Weigher).Weigh(); !maps.Equal(got, map[string]int64{"team-1": 1}) {
+		t.Errorf("it weighs %v, want one object in team-1", got)
+	}
 }
 
 func TestAnErrorEndsAllControllersOfTheShard(t *testing.T) {

@@ -42,6 +42,9 @@ var _ interface {
 // build makes the controllers of a shard, in the order in which they were added.
 func (p *process) build(ctx context.Context, work fleet.Work) (fleet.Instance, error) {
 	i := &instance{work: work, informers: p.pool.NewFactory(work.Shard.Range, p.namespaced)}
+	if work.Shard.Namespaced() {
+		i.informers.OnlyRange()
+	}
 	built := false
 	// Deferred, since a Build may panic or end the goroutine.
 	defer func() {

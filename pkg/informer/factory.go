@@ -153,9 +153,9 @@ func (p *Pool) NewFactory(r shard.Range, scope ScopeFunc) *Factory {
 	return f
 }
 
-// OnlyRange says that the factory, if it is of everything, is for the only range of a ring. It shares
-// its caches, as a group does, but they count as its own: otherwise the ring would seem to be empty,
-// and would never be split. Call it before asking for informers.
+// OnlyRange says that the factory, if it is of everything, is for the only range of a ring. It
+// shares its caches, as a group does, but they count as its own: otherwise the ring would seem to be
+// empty, and would never be split. Call it before asking for informers.
 func (f *Factory) OnlyRange() { f.only = f.within.IsEverything() }
 
 // counted returns the cache of an entry that counts as the factory's own; nil for others.
@@ -568,8 +568,8 @@ func (f *Factory) Objects() map[schema.GroupVersionResource]int {
 }
 
 // Weights returns how many objects the factory's caches hold, by namespace, without shared caches;
-// but see [Factory.OnlyRange]. A Namespace counts as an object in itself. What is cached in several forms, such as whole and as
-// metadata, counts once. It is nil once the factory has been shut down.
+// but see [Factory.OnlyRange]. A Namespace counts as an object in itself. What is cached in several
+// forms, such as whole and as metadata, counts once. It is nil once the factory has been shut down.
 func (f *Factory) Weights() map[string]int64 {
 	weights := f.weigh()
 	f.mu.Lock()

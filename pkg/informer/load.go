@@ -47,7 +47,7 @@ func (f *Factory) Load() (Load, bool) {
 	objects := map[schema.GroupVersionResource]int64{}
 	for key, e := range informers {
 		own := f.counted(e) != nil
-		if !own && !f.within.IsEverything() || own && key.resource == namespaces {
+		if !own && (f.only || !f.within.IsEverything()) || own && key.resource == namespaces {
 			continue // shared by ranges, or Namespaces, which come from the process's one informer
 		}
 		counts, mean := f.pool.measure(key, e.cache().GetIndexer())
@@ -59,7 +59,8 @@ func (f *Factory) Load() (Load, bool) {
 			}
 		}
 		if v, shared := e.SharedIndexInformer.(*view); shared && !own {
-			load.Shared += int64(math.Round(float64(total) * mean / float64(max(1, f.pool.sharers(v.shared.key)))))
+			groups, _ := f.pool.sharers(v.shared.key)
+			load.Shared += int64(math.Round(float64(total) * mean / float64(max(1, groups))))
 		}
 		objects[key.resource] = max(objects[key.resource], total)
 	}
@@ -81,7 +82,7 @@ func (p *Pool) Load() int64 {
 	p.mu.Unlock()
 	bytes := 0.0
 	for _, s := range all {
-		if p.sharers(s.key) == 0 {
+		if groups, counted := p.sharers(s.key); groups == 0 && !counted {
 			counts, mean := p.measure(s.key, s.GetIndexer())
 			for _, n := range counts {
 				bytes += float64(n) * mean
@@ -91,20 +92,25 @@ func (p *Pool) Load() int64 {
 	return int64(bytes)
 }
 
-// sharers returns how many factories of everything use an informer of the pool.
-func (p *Pool) sharers(key sharedKey) int {
+// sharers returns how many groups use an informer of the pool, and whether an only range counts it
+// as its own.
+func (p *Pool) sharers(key sharedKey) (groups int, counted bool) {
 	p.mu.Lock()
 	factories := slices.Collect(maps.Keys(p.factories))
 	p.mu.Unlock()
-	n := 0
 	for _, f := range factories {
 		f.mu.Lock()
-		if _, uses := f.informers[key]; uses && f.within.IsEverything() {
-			n++
+		e, uses := f.informers[key]
+		switch {
+		case !uses || !f.within.IsEverything():
+		case f.only:
+			counted = counted || e.namespaced
+		default:
+			groups++
 		}
 		f.mu.Unlock()
 	}
-	return n
+	return groups, counted
 }
 
 // measure returns how many objects a cache has, by namespace, and how many bytes one takes on

@@ -380,5 +380,9 @@ func TestOnlyRangeWeighs(t *testing.T) {
 		if len(load.Namespaces) != 3 || load.Namespaces["alpha"] == 0 || load.Shared != 0 {
 			t.Errorf("the only range takes %+v, want something in each namespace", load)
 		}
+		sum := load.Namespaces["alpha"] + load.Namespaces["beta"] + load.Namespaces["gamma"]
+		if beside, _ := group.Load(); max(beside.Shared-sum, sum-beside.Shared) > 3 || pool.Load() != 0 {
+			t.Errorf("the group takes %d bytes, and nobody %d, want %d, as if each had the cache alone, and 0", beside.Shared, pool.Load(), sum)
+		}
 	})
 }

@@ -62,7 +62,7 @@ func (w Writes) Annotation() string {
 	if len(text) <= mostText {
 		return text
 	}
-	short := Writes{Term: w.Term, Resources: make(map[string]LastWrite, len(w.Resources))}
+	short := Writes{Term: w.Term, Shared: w.Shared, Resources: make(map[string]LastWrite, len(w.Resources))}
 	for name, last := range w.Resources {
 		short.Resources[name] = LastWrite{Version: last.Version, Unknown: last.Unknown || len(last.Gone) > 0}
 	}

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -290,6 +291,7 @@ func (p *pacemaker) send(ctx context.Context, in heartbeat.Input, out heartbeat.
 	lease, live := p.own, p.state.Phase == heartbeat.Live
 	touched, until := p.touches(), p.state.Deadline(in.Timing)
 	q := p.request(lease)
+	var refusal error // why the last incarnation could not be marked
 	q.Creates = out.Action == heartbeat.Create
 	if out.Action == heartbeat.Read {
 		q.Timeout = min(q.Timeout, max(until.Sub(in.Now)/2, p.m.cfg.Timing.RetryPeriod/4))
@@ -312,6 +314,7 @@ func (p *pacemaker) send(ctx context.Context, in heartbeat.Input, out heartbeat.
 			if request.IsRefused(err) && leaserecord.TakeMarksOf(beaten, lease.Lease) {
 				// As in a strike: without a mark a write may pass, but without the heartbeat this
 				// member could never come back.
+				refusal = err
 				return p.client.Update(ctx, beaten, metav1.UpdateOptions{})
 			}
 			return written, err
@@ -322,6 +325,9 @@ func (p *pacemaker) send(ctx context.Context, in heartbeat.Input, out heartbeat.
 		switch {
 		case a.Err == nil:
 			p.done(out.Action, a)
+			if refusal != nil {
+				p.report(election.Event{Type: election.EventUnmarked, Holder: cmp.Or(lease.Holder, unmarked(lease.Record)), Err: refusal})
+			}
 		case out.Action == heartbeat.Read:
 			// A read is sent when little time is left. One that fails must leave time for another,
 			// but with a pause in between.

@@ -85,9 +85,9 @@ type Answer struct {
 // Took returns how long the request took.
 func (a Answer) Took() time.Duration { return a.End.Sub(a.Start) }
 
-// IsRefused reports whether the API server refuses what a request writes, for good: something
-// there, such as an admission policy, does not allow it. A webhook that names no code refuses with
-// 400.
+// IsRefused reports whether the API server refuses what a request writes: something there, such as
+// an admission policy, does not allow it. A webhook that names no code refuses with 400. It may be
+// of short duration, for example until the server has read its roles.
 func IsRefused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
