@@ -63,8 +63,9 @@ func (b clientBuilder) config(name string, via catalogue.Via) (*rest.Config, err
 	// may take time, and the claim may end meanwhile.
 	config.WrapTransport = transport.Wrappers(b.fence, counted(via), config.WrapTransport, b.readYourWrites)
 	client, limited := b.limited(name, via, config)
-	if limiter := b.limits.limiter(cmp.Or(b.limitedAs, b.controller), client, limited, b.shards); limiter != nil {
-		config.RateLimiter = workLimiter{openLimiter{limiter, b.closed}, b.limits.turn(cmp.Or(b.limitedAs, b.controller), client)}
+	as := cmp.Or(b.limitedAs, b.controller)
+	if limiter := b.limits.limiter(as, client, limited, b.shards); limiter != nil {
+		config.RateLimiter = workLimiter{openLimiter{limiter, b.closed}, b.limits.turn(as, client)}
 	} else if own := ownLimiter(b.controller, name, via, config); own != nil {
 		config.RateLimiter = openLimiter{own, b.closed}
 	}

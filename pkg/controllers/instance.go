@@ -76,8 +76,6 @@ var ErrShutdownTimeout = errors.New("controller shutdown timeout reached")
 type Instance struct {
 	id      shard.ID
 	collect garbage.Part
-	// namespaced is as in Spec.
-	namespaced bool
 	// collects says that a garbage collector is among the controllers.
 	collects  bool
 	context   app.ControllerContext
@@ -116,21 +114,20 @@ func (p *Process) Build(ctx context.Context, spec Spec) (*Instance, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	i := &Instance{
-		id:         spec.ID,
-		namespaced: spec.Namespaced,
-		collect:    spec.Collect,
-		informers:  p.pool.NewFactory(spec.Range, p.namespaced),
-		started:    make(chan struct{}),
-		endpoints:  p.endpoints,
-		ctx:        ctx,
-		cancel:     cancel,
-		late:       func() error { return nil },
-		queues:     queues.NewGroup(spec.ID.Ring, spec.ID.Name),
-		idle:       p.idle,
-		running:    spec.Running,
-		shutdown:   spec.ShutdownTimeout,
-		start:      func(ctx context.Context) { pause(ctx, p.clock, p.startDelay()) },
-		count:      func() func() { return p.limits.count(spec.limited(), spec.Shards) },
+		id:        spec.ID,
+		collect:   spec.Collect,
+		informers: p.pool.NewFactory(spec.Range, p.namespaced),
+		started:   make(chan struct{}),
+		endpoints: p.endpoints,
+		ctx:       ctx,
+		cancel:    cancel,
+		late:      func() error { return nil },
+		queues:    queues.NewGroup(spec.ID.Ring, spec.ID.Name),
+		idle:      p.idle,
+		running:   spec.Running,
+		shutdown:  spec.ShutdownTimeout,
+		start:     func(ctx context.Context) { pause(ctx, p.clock, p.startDelay()) },
+		count:     func() func() { return p.limits.count(spec.limited(), spec.Shards) },
 	}
 	if spec.Namespaced {
 		i.informers.OnlyRange()

@@ -25,7 +25,7 @@ type Load struct {
 func (i *Instance) Load() (Load, bool) {
 	cached, there := i.informers.Load()
 	load := Load{Namespaces: cached.Namespaces, Shared: cached.Shared, Fixed: rangeBytes}
-	if i.informers.Range().IsEverything() && !i.namespaced {
+	if !i.informers.IsRange() {
 		load.Fixed = groupBytes
 	}
 	if i.collects {

@@ -47,7 +47,7 @@ func (f *Factory) Load() (Load, bool) {
 	objects := map[schema.GroupVersionResource]int64{}
 	for key, e := range informers {
 		own := f.counted(e) != nil
-		if !own && (f.only || !f.within.IsEverything()) || own && key.resource == namespaces {
+		if !own && f.IsRange() || own && key.resource == namespaces {
 			continue // shared by ranges, or Namespaces, which come from the process's one informer
 		}
 		counts, mean := f.pool.measure(key, e.cache().GetIndexer())
@@ -74,6 +74,9 @@ func (f *Factory) Load() (Load, bool) {
 
 // Range returns the part of the cluster that the factory's caches hold.
 func (f *Factory) Range() shard.Range { return f.within }
+
+// IsRange reports whether the factory is for a range, and not for a group.
+func (f *Factory) IsRange() bool { return f.only || !f.within.IsEverything() }
 
 // Load returns roughly the bytes of the shared caches that only ranges use.
 func (p *Pool) Load() int64 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -241,10 +240,10 @@ func (p *Planner) plan(ctx context.Context) bool {
 // not older than the plan in force. That member adopts only a higher one.
 func (l look) astray() (generation int64, found bool) {
 	for _, member := range l.Roster().Members() {
-		digest := member.Annotations[leaseapi.PlanAnnotation]
-		theirs, err := strconv.ParseInt(member.Annotations[leaseapi.GenerationAnnotation], 10, 64)
-		if err == nil && theirs < shard.MaxGeneration && digest != "" && digest != l.InForce.Digest() && theirs >= max(l.InForce.Generation, generation) {
-			generation, found = theirs, true
+		says := leaseapi.PlanSaidOn(member.Annotations)
+		isOther := says.Known() && says.Digest != l.InForce.Digest() && says.Generation < shard.MaxGeneration
+		if isOther && says.Generation >= max(l.InForce.Generation, generation) {
+			generation, found = says.Generation, true
 		}
 	}
 	return generation, found
