@@ -270,8 +270,8 @@ const (
 	// EventPlanAdapted: this member changed the plan for the builds of the members. Err describes
 	// the changes.
 	EventPlanAdapted = planner.EventAdapted
-	// EventRetired: this member emptied the Lease of a shard that the plan does not have, or failed
-	// to because of Err.
+	// EventRetired: this member emptied the Lease of a shard that the plan does not have, or of a
+	// member that is gone for good, or failed to because of Err.
 	EventRetired = planner.EventRetired
 	// EventFenced: a dead incarnation, Holder, was fenced on its member's Lease, in Duration.
 	EventFenced = fencing.EventFenced

@@ -10,9 +10,11 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -132,6 +134,74 @@ func TestRetiredWhereOwnersAreRefused(t *testing.T) {
 		s.requireRetired(mergedAway, false)
 		if n := s.reported(EventRetired); n != 2 {
 			t.Errorf("%d events, want one for each of the two that were merged", n)
+		}
+	})
+}
+
+// TestLeasesOfMembersThatAreGoneAreRetired stops a fleet for a day, and starts a part of it again.
+func TestLeasesOfMembersThatAreGoneAreRetired(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
+		var processes []*process
+		for _, name := range []string{"a", "b", "left", "drained", "died", "named"} {
+			processes = append(processes, s.launch(name, nil))
+		}
+		pass(time.Minute)
+		s.drain("drained", "for good")
+		pass(time.Minute)
+		for _, proc := range processes[2:4] {
+			proc.stop()
+			<-proc.ended
+		}
+		processes[4].client.Block()
+		<-processes[4].ended
+		pass(time.Minute)
+		dies := func(name string) { // without a shard, so nobody lists it as ended
+			lease := foreign(leaserecord.MemberLease("flotilla", name), name+"_1")
+			lease.Annotations = map[string]string{leaserecord.StateAnnotation: string(membership.Active), leaserecord.ProtocolAnnotation: "2"}
+			lease.Spec.LeaseDurationSeconds = ptr.To[int32](15)
+			s.store.Put(lease)
+		}
+		dies("idle")
+		for _, proc := range []*process{processes[5], processes[0], processes[1]} {
+			proc.stop()
+			<-proc.ended
+		}
+		isRetired := func(member string) bool { return s.isRetired(leaserecord.MemberLease("flotilla", member)) }
+		requireKept := func(when string, members ...string) {
+			t.Helper()
+			for _, name := range members {
+				if isRetired(name) {
+					t.Errorf("the Lease of %s is retired %s", name, when)
+				}
+			}
+		}
+
+		pass(time.Hour)
+		dies("late")
+		pass(23 * time.Hour)
+		s.launch("a", nil)
+		s.launch("b", nil)
+		pass(time.Minute)
+		requireKept("after a minute of watching", "left", "died", "idle", "named", "late", "drained", "a", "b")
+		held := foreign("flotilla-namespaces-old", processes[5].Incarnation())
+		held.Labels = leaseapi.ShardLabels("flotilla", shard.ID{Ring: "namespaces", Name: "old"})
+		s.store.Put(held)
+		pass(90 * time.Second)
+		for _, name := range []string{"left", "died", "idle"} {
+			s.requireRetired(leaserecord.MemberLease("flotilla", name), true)
+		}
+		requireKept("while a shard's Lease names it", "named")
+		pass(time.Minute)
+		s.requireRetired(held.Name, true)
+		s.requireRetired(leaserecord.MemberLease("flotilla", "named"), true)
+		requireKept("although it is drained, or was there less than a day ago", "drained", "late", "a", "b")
+
+		s.launch("left", nil)
+		pass(time.Minute)
+		s.allHeld("a", "b", "left")
+		again := s.store.Get(leaserecord.MemberLease("flotilla", "left"))
+		if r := leaserecord.From(again); r.IsRetired() || len(again.OwnerReferences) > 0 || r.Labels[leaseapi.FleetLabel] != "flotilla" {
+			t.Errorf("a member that came back after all has %+v", again)
 		}
 	})
 }

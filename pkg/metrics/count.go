@@ -8,6 +8,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -34,7 +35,7 @@ const (
 	actionMark  = "mark"
 	// actionStrike lists a dead member as ended, see election.EventStruck.
 	actionStrike = "strike"
-	// actionRetire empties the Lease of a shard that no longer exists, see fleet.EventRetired.
+	// actionRetire empties a Lease that nobody needs any more, see fleet.EventRetired.
 	actionRetire = "retire"
 )
 
@@ -158,7 +159,7 @@ func resultOf(err error) string {
 
 func (m *Metrics) kindOf(e fleet.Event) string {
 	switch {
-	case e.ID != (shard.ID{}), e.Type == fleet.EventRetired:
+	case e.ID != (shard.ID{}), e.Type == fleet.EventRetired && !leaserecord.IsMemberLease(m.options.Fleet, e.Name):
 		return kindShard
 	case strings.HasPrefix(string(e.Type), string(fleet.EventLeaderLock)):
 		return kindLeaderLock

@@ -130,6 +130,10 @@ func TestCount(t *testing.T) {
 			[]value{request("shard", "retire", "ok")},
 		},
 		{
+			ofOther(fleet.EventRetired, "flotilla-member-b", none, nil),
+			[]value{request("member", "retire", "ok")},
+		},
+		{
 			ofOther(election.EventStruck, "flotilla-member-b", none, nil),
 			[]value{request("member", "strike", "ok")},
 		},

@@ -116,7 +116,9 @@ func Between(fleet string, before, after election.Observation) []Transition {
 	switch _, member := leaseapi.MemberOn(fleet, after); {
 	case !before.Known():
 	case before.Exists && !after.Exists:
-		p.deleted()
+		if !before.IsRetired() { // otherwise it is collected, as the planner has asked for
+			p.deleted()
+		}
 	case member:
 		p.member()
 		p.drain()

@@ -56,7 +56,7 @@ const (
 	FleetStopped Kind = "fleet-stopped"
 	// FleetStarted: an operator has started the fleet again.
 	FleetStarted Kind = "fleet-started"
-	// LeaseDeleted: somebody has deleted a Lease. No member does that.
+	// LeaseDeleted: somebody has deleted a Lease that was not retired. No member does that.
 	LeaseDeleted Kind = "lease-deleted"
 )
 

@@ -33,7 +33,7 @@ const (
 	// describes the changes.
 	EventAdapted election.EventType = "plan-adapted"
 	// EventRetired reports that the planner has emptied the Lease of a shard that the plan does not
-	// have, or failed to because of Err.
+	// have, or of a member that is gone for good, or failed to because of Err.
 	EventRetired election.EventType = "retired"
 )
 
