@@ -219,6 +219,9 @@ func (p *pair) steps() {
 }
 
 func (p *pair) member() {
+	if p.after.IsRetired() {
+		return // its holder, if it has any, died long ago and did not release it
+	}
 	held, fresh := p.after.Holder != "", p.before.Holder != p.after.Holder
 	var kind Kind
 	var stamp time.Time

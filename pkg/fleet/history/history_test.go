@@ -231,6 +231,9 @@ func between(t *testing.T) map[string]struct {
 		"refuses":        {seenMember("a_1", "active", nil), seenMember("a_1", "active", said{leaseapi.RefusedAnnotation: "4: no"}), []string{"plan-refused member a >4"}},
 		"works again":    {seenMember("a_1", "active", said{leaseapi.RefusedAnnotation: "4: no"}), seenMember("a_1", "active", nil), nil},
 		"member deleted": {seenMember("a_1", "active", nil), absent(memberLease), []string{"lease-deleted member a"}},
+		"member's Lease is retired": {
+			seenMember("a_1", "active", nil), seenMember("", "", map[string]string{leaserecord.RetiredAnnotation: "7"}), nil,
+		},
 		"retired Lease of a member is collected": {
 			seenMember("", "", map[string]string{leaserecord.RetiredAnnotation: "7"}), absent(memberLease), nil,
 		},
