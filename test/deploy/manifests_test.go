@@ -7,7 +7,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -235,6 +237,27 @@ func TestReadinessOutlastsATakeover(t *testing.T) {
 		probe := spec.Template.Spec.Containers[0].ReadinessProbe
 		if took := time.Duration(probe.PeriodSeconds*probe.FailureThreshold) * time.Second; took < least {
 			t.Errorf("%s: a member is not ready after %v of bad answers, want %v at least", overlay, took, least)
+		}
+	}
+}
+
+// TestStartupOutlastsTheWait checks that the kubelet lets a member wait for the API server: it
+// compares the probe with what the program's source says.
+func TestStartupOutlastsTheWait(t *testing.T) {
+	source := readFile(t, filepath.Join(root, "internal/app/lookup.go"))
+	found := regexp.MustCompile(`lookupPatience = (\d+) \* time\.Minute`).FindStringSubmatch(source)
+	if found == nil {
+		t.Fatal("internal/app/lookup.go does not say how long a member waits")
+	}
+	minutes, err := strconv.Atoi(found[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, overlay := range []string{selfHosted, hosted} {
+		spec := into[appsv1.StatefulSet](t, kustomize(t, overlay), "StatefulSet").Spec
+		probe := spec.Template.Spec.Containers[0].StartupProbe
+		if took := time.Duration(probe.PeriodSeconds*probe.FailureThreshold) * time.Second; took <= time.Duration(minutes)*time.Minute {
+			t.Errorf("%s: a member is ended %v after its start, while it waits for %d min", overlay, took, minutes)
 		}
 	}
 }

@@ -63,6 +63,9 @@ func TestFenceRefusesCredentials(t *testing.T) {
 	probe.mark(dead, *dead.Spec.HolderIdentity)
 	took := harness.Eventually(t, harness.Patience, "policy in force", func(context.Context) error { return probe.refused() })
 	t.Logf("the policy refused a fenced credential %v after it was marked", took)
+	if err := c.without().write(); err != nil {
+		t.Fatalf("a service account without a credential id, while another one is fenced: %v", err)
+	}
 	t.Logf("a write with the policy, 11 members, one of them fenced: %s", c.cost())
 
 	for round := range 3 {
@@ -156,6 +159,19 @@ func (c *credential) mint(account string) {
 	if c.client, err = kubernetes.NewForConfig(config); err != nil {
 		c.t.Fatal(err)
 	}
+}
+
+// without returns a service account of kube-system whose requests have no extra information, as they
+// have with a token from a Secret.
+func (c *credential) without() *credential {
+	c.t.Helper()
+	config := rest.CopyConfig(c.plane.AdminConfig())
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:kube-system:deployment-controller"}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return &credential{t: c.t, client: client}
 }
 
 // memberLease creates the Lease of a member that has published this credential.
