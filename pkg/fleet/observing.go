@@ -17,7 +17,13 @@ func (r *shardRunner) observe(e election.Event) {
 	switch e.Type {
 	case election.EventAsked:
 		r.term.askedOf(e.Holder, now.Add(-e.Duration))
+	case election.EventRenewed:
+		if e.Action == election.Create {
+			r.remade.Store(true)
+			m.reassign()
+		}
 	case election.EventAcquired:
+		r.remade.Store(false)
 		if claim := r.claimant.Claim(); claim != nil {
 			r.term.acquire(m.incarnation, claim, e.Duration, r.born, now, m.leaves)
 		}

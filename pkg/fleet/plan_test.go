@@ -497,3 +497,27 @@ func TestFirstPlanThatIsRefused(t *testing.T) {
 		}
 	})
 }
+
+// TestShardThatLeftWithoutALease deletes the Lease of a shard that has left the plan and waits for
+// its successor. The successor may not have seen it, and run already.
+func TestShardThatLeftWithoutALease(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
+		s.launch("a", nil)
+		s.launch("b", nil)
+		pass(time.Minute)
+		s.filling = 20 * time.Second
+		s.apply(s.next(func(r *shard.Ring) { merge(r, 0) }))
+		pass(5 * time.Second)
+		gone := shard.ID{Ring: "namespaces", Name: "01"}
+		if _, works := s.working()[gone]; !works {
+			t.Fatalf("%s has not waited for its successor", gone)
+		}
+		s.store.Remove(mergedAway)
+		pass(5 * time.Second)
+		if w, works := s.working()[gone]; works {
+			t.Errorf("%s still works on %s, whose Lease is gone", w.incarnation, gone)
+		}
+		pass(time.Minute)
+		s.allHeld("a", "b")
+	})
+}

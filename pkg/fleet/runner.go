@@ -39,6 +39,9 @@ type shardRunner struct {
 	term termRecord
 	born time.Time
 
+	// remade is set if the claim had to create its Lease again, because somebody deleted it.
+	remade atomic.Bool
+
 	// mu is held while now is replaced.
 	mu  sync.Mutex
 	now atomic.Pointer[standing]

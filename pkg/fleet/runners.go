@@ -68,7 +68,8 @@ func (rs *runners) startLocked(ctx context.Context, r *shardRunner) {
 }
 
 // follow keeps a runner for every shard in the plan, and ends those of other shards as soon as
-// possible: at once if nothing runs, otherwise when all their successors are ready.
+// possible: at once if nothing runs, or if somebody has deleted the Lease, because successors that
+// looked meanwhile do not wait; otherwise when all their successors are ready.
 func (m *Member) follow(ctx, claimCtx context.Context, s leaseapi.Snapshot) {
 	plan := m.inForce.Load()
 	ready := sync.OnceValue(func() func(shard.Extent) bool { return plan.SuccessorsReady(s, &m.covers) })
@@ -85,7 +86,7 @@ func (m *Member) follow(ctx, claimCtx context.Context, s leaseapi.Snapshot) {
 			retiring = true
 			m.retiring.Store(true) // before ready looks at successors, so that no change is put off
 		}
-		if !r.state().Work.IsRunning() || ready()(r.extent) {
+		if !r.state().Work.IsRunning() || !s.Get(r.lease).Exists || r.remade.Load() || ready()(r.extent) {
 			r.cancel()
 		} else {
 			klog.FromContext(ctx).V(2).Info("Waiting for the successors of a shard that is not in the plan any more", "shard", r.shard.ID)
