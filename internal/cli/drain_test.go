@@ -88,6 +88,9 @@ func TestDrainRefused(t *testing.T) {
 		{"the last beside an aborted canary", "drain flotilla-0", func(l leases) { l.try(t, true) }, []string{"the last of another version than the canary's", "forget the canary"}},
 		{"no plan that can be read", "drain flotilla-0", func(l leases) { l["flotilla-plan"].Annotations[leaseapi.DocumentAnnotation] = "{" },
 			[]string{"who would get the shards of member flotilla-0", "annotation flotilla.dev/plan-document", "--force"}},
+		{"retired", "drain flotilla-0 --force", func(l leases) {
+			l["flotilla-member-flotilla-0"] = leaserecord.Retired(l["flotilla-member-flotilla-0"], "7", true)
+		}, []string{`"flotilla-0": must be a member`}},
 		{"gone", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-0"].Spec.HolderIdentity = ptr.To("") }, []string{"flotilla-0 is gone", "--force"}},
 		{"timeout", "drain flotilla-0 --timeout=-1s", func(leases) {}, []string{"--timeout=-1s", "up to 24h0m0s"}},
 	} {

@@ -288,7 +288,7 @@ func Members(r *Reading) []MemberView {
 	views, shares := []MemberView{}, sharesOf(r)
 	for _, o := range r.sorted {
 		name, ok := leaseapi.MemberOn(r.Fleet, o)
-		if !ok {
+		if !ok || o.IsRetired() {
 			continue
 		}
 		member, live := r.Roster.Get(name)

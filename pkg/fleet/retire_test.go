@@ -162,6 +162,11 @@ func TestLeasesOfMembersThatAreGoneAreRetired(t *testing.T) {
 			s.store.Put(lease)
 		}
 		dies("idle")
+		dies("clung")
+		foreigner := s.store.Get(leaserecord.MemberLease("flotilla", "idle"))
+		foreigner.Name, foreigner.Labels = leaserecord.MemberLease("flotilla", "member-x"), map[string]string{leaseapi.FleetLabel: "flotilla-member"}
+		foreigner.Spec.HolderIdentity = ptr.To("x_1")
+		s.store.Put(foreigner)
 		for _, proc := range []*process{processes[5], processes[0], processes[1]} {
 			proc.stop()
 			<-proc.ended
@@ -176,13 +181,16 @@ func TestLeasesOfMembersThatAreGoneAreRetired(t *testing.T) {
 			}
 		}
 
-		pass(time.Hour)
+		pass(3 * time.Hour)
 		dies("late")
-		pass(23 * time.Hour)
-		s.launch("a", nil)
-		s.launch("b", nil)
-		pass(time.Minute)
-		requireKept("after a minute of watching", "left", "died", "idle", "named", "late", "drained", "a", "b")
+		pass(21 * time.Hour)
+		clinging := func(c *Config) {
+			c.Leases = &clinging{c.Leases.(*leasetest.Client), leaserecord.MemberLease("flotilla", "clung")}
+		}
+		s.launch("a", clinging)
+		s.launch("b", clinging)
+		pass(119 * time.Minute)
+		requireKept("before it has been watched for two hours", "left", "died", "idle", "named", "late", "drained", "a", "b")
 		held := foreign("flotilla-namespaces-old", processes[5].Incarnation())
 		held.Labels = leaseapi.ShardLabels("flotilla", shard.ID{Ring: "namespaces", Name: "old"})
 		s.store.Put(held)
@@ -194,7 +202,10 @@ func TestLeasesOfMembersThatAreGoneAreRetired(t *testing.T) {
 		pass(time.Minute)
 		s.requireRetired(held.Name, true)
 		s.requireRetired(leaserecord.MemberLease("flotilla", "named"), true)
-		requireKept("although it is drained, or was there less than a day ago", "drained", "late", "a", "b")
+		requireKept("although it is drained, or was there less than a day ago, or is another fleet's", "drained", "late", "member-x", "a", "b")
+		if n := s.reported(EventRetired); n != 6 {
+			t.Errorf("%d events, want one for each Lease, and one for that which cannot be written", n)
+		}
 
 		s.launch("left", nil)
 		pass(time.Minute)

@@ -73,11 +73,11 @@ func Resumed(fleet string, o election.Observation) Transition {
 // Last returns what one observation shows of the past: the last transition of each kind for which
 // the Lease has a stamp. lapsed says that its holder has been silent for the Lease's duration.
 func Last(fleet string, o election.Observation, lapsed bool) []Transition {
-	if !o.Exists {
+	_, member := leaseapi.MemberOn(fleet, o)
+	if !o.Exists || member && o.IsRetired() {
 		return nil
 	}
 	p := pair{fleet: fleet, after: o}
-	_, member := leaseapi.MemberOn(fleet, o)
 	acquired, released := Acquired, Released
 	if member {
 		acquired, released = Joined, Left

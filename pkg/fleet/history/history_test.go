@@ -288,6 +288,7 @@ func TestLast(t *testing.T) {
 			seenMember("", "leaving", said{leaseapi.DrainAnnotation: "2027-01-02T03:00:00Z"}), false,
 			[]string{"left member a term 1 when renewed", "drained member a at 2027-01-02T03:00:00Z"},
 		},
+		"retired": {seenMember("", "", said{leaserecord.RetiredAnnotation: "7"}), false, nil},
 		"stopped": {seenPlan(stop), false, []string{"fleet-stopped flotilla-plan at 2027-01-02T03:00:00Z"}},
 	} {
 		t.Run(name, func(t *testing.T) {

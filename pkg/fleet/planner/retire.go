@@ -19,33 +19,38 @@ import (
 const (
 	// retireAfter is how long a Lease must stand still before it is emptied. It is longer than an API
 	// server's default request timeout, so no request that was sent under the Lease is still under
-	// way.
+	// way. It is also the pause before a Lease that could not be emptied is tried again.
 	retireAfter = 2 * time.Minute
-	// memberRetiredAfter is how long a member must have been silent before its Lease is emptied. Its
-	// marks are of no use after two hours. Until a day has passed, people may want to see when it was
-	// there last.
+	// memberRetiredAfter is how long a member must have been silent, by the API servers' clocks, before
+	// its Lease is emptied: a day, because people may want to see when it was there last.
 	memberRetiredAfter = 24 * time.Hour
+	// memberStillFor is how long this process must have seen that. Marks matter for two hours, and must
+	// not depend on an API server whose clock is wrong.
+	memberStillFor = 2 * time.Hour
 )
 
-// retire empties the Leases of shards that are in no plan, and of members that are gone for good.
-// Each change of plan leaves some of the first, of several kilobytes each, and each pod of a name
-// that does not come back one of the second. Every member would keep and read them forever. It
-// writes one at a time, and reports whether it wrote one.
-func (p *Planner) retire(ctx context.Context, l look) bool {
+// retire empties one Lease that nobody needs any more: of a shard that is in no plan, or of a member
+// that is gone for good. Each change of plan leaves some of the first, of several kilobytes each, and
+// each pod whose name does not come back one of the second. Every member would keep and read them
+// forever.
+func (p *Planner) retire(ctx context.Context, l look) {
 	for _, o := range l.retirable() {
+		if tried, ok := p.retired[o.Name]; ok && l.Now().Sub(tried) < retireAfter {
+			continue // refused, or something in the API server has undone it
+		}
 		began := p.config.Clock.Now()
 		err := p.retireOne(ctx, l.InForce.Generation, o)
 		p.config.Observe(election.Event{Type: EventRetired, Name: o.Name, Duration: p.config.Clock.Now().Sub(began), Err: err})
-		switch {
-		case err == nil:
-			klog.FromContext(ctx).V(1).Info("Retired the Lease of a shard that is in no plan, or of a member that is gone", "lease", o.Name)
-			return true
-		case !apierrors.IsConflict(err):
+		if err != nil {
 			klog.FromContext(ctx).V(1).Info("Could not retire a Lease, trying again", "lease", o.Name, "err", err)
-			return false
+		} else {
+			klog.FromContext(ctx).V(1).Info("Retired the Lease of a shard that is in no plan, or of a member that is gone", "lease", o.Name)
 		}
+		if !apierrors.IsConflict(err) {
+			p.retired[o.Name] = began
+		}
+		return
 	}
-	return false
 }
 
 // retirable returns the Leases that nobody needs. It returns none while any shard is not where it
@@ -63,9 +68,9 @@ func (l look) retirable() []election.Observation {
 	return old
 }
 
-// isStill reports whether this process has not seen the Lease change for a while.
-func (l look) isStill(o election.Observation) bool {
-	return l.Now().Sub(o.Seen) >= retireAfter && l.Now().Sub(o.LastSign()) >= retireAfter
+// isStill reports whether this process has not seen the Lease change for so long.
+func (l look) isStill(o election.Observation, long time.Duration) bool {
+	return l.Now().Sub(o.Seen) >= long && l.Now().Sub(o.LastSign()) >= long
 }
 
 // ofNoPlan returns the Leases of shards that are not in the plan, that nobody holds, and that no
@@ -74,7 +79,7 @@ func (l look) ofNoPlan() []election.Observation {
 	var old []election.Observation
 	for _, o := range l.Leases() {
 		_, named := l.InForce.ShardOf(l.Fleet(), o.Name)
-		if l.IsShard(o) && !named && !l.IsHeld(o) && l.isStill(o) {
+		if l.IsShard(o) && !named && !l.IsHeld(o) && l.isStill(o, retireAfter) {
 			old = append(old, o)
 		}
 	}
@@ -87,15 +92,21 @@ func (l look) ofNoPlan() []election.Observation {
 func (l look) ofNobody() []election.Observation {
 	var old []election.Observation
 	for _, p := range leaseapi.PresencesOf(l.Fleet(), l.Leases()) {
-		named := func(o election.Observation) bool {
-			return o.Name != p.Name && leaserecord.MemberOf(o.Holder) == p.Member
-		}
 		drained := p.Annotations[leaseapi.DrainAnnotation] != ""
-		if p.Silence >= memberRetiredAfter && l.isStill(p.Observation) && !drained && !slices.ContainsFunc(l.Leases(), named) {
+		if p.Silence >= memberRetiredAfter && l.isStill(p.Observation, memberStillFor) && !drained && !p.OfOtherFleet(l.Fleet()) {
 			old = append(old, p.Observation)
 		}
 	}
-	return old
+	if len(old) == 0 {
+		return nil
+	}
+	named := map[string]bool{} // member's Leases, by name, of which another Lease names an incarnation
+	for _, o := range l.Leases() {
+		if of := leaserecord.MemberLease(l.Fleet(), leaserecord.MemberOf(o.Holder)); of != o.Name {
+			named[of] = true
+		}
+	}
+	return slices.DeleteFunc(old, func(o election.Observation) bool { return named[o.Name] })
 }
 
 // retireOne empties one Lease, as it was observed. inForce is the generation of the plan in force.
