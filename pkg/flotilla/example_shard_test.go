@@ -138,8 +138,8 @@ func ExampleShard_Closed() {
 
 func archive(context.Context) {}
 
-// An informer of a type or a selection that the usual accessors do not have. It reads through
-// Reading, because all shards of the process share it.
+// An informer of a type that the usual accessors do not have. It reads through Reading, because all
+// shards of the process share it; for the same reason it must not select.
 func ExampleShard_Reading() {
 	_ = func(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
 		client, err := kubernetes.NewForConfig(s.Reading())
