@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
@@ -30,6 +31,8 @@ type claim struct {
 	ended time.Time
 	// released is set once the holder has sent the release.
 	released bool
+	// unsure is set if the release said that the outcome of a write is unknown.
+	unsure bool
 }
 
 // valid reports whether the holder may start a write.
@@ -161,6 +164,8 @@ func (sim *simulation) judgeUpdate(p *process, lease *coordinationv1.Lease) {
 	if ptr.Deref(lease.Spec.HolderIdentity, "") != "" {
 		return
 	}
+	left, _ := fence.ParseWrites(lease.Annotations[leaserecord.WritesAnnotation], ptr.Deref(lease.Spec.LeaseTransitions, 0))
+	unsure := len(left.Unknown()) > 0
 	sim.mu.Lock()
 	defer sim.mu.Unlock()
 	for part, works := range sim.works {
@@ -175,15 +180,15 @@ func (sim *simulation) judgeUpdate(p *process, lease *coordinationv1.Lease) {
 			continue
 		}
 		for _, write := range sim.written[part] {
-			if write.process == p && write.claim != nil {
-				write.claim.released = true
+			if write.process == p && write.claim != nil && !write.claim.released {
+				write.claim.released, write.claim.unsure = true, unsure
 			}
 		}
 	}
 	for id, claims := range sim.claims {
 		for _, c := range claims {
-			if c.process == p && sim.leaseOf(id) == lease.Name {
-				c.released = true
+			if c.process == p && !c.released && sim.leaseOf(id) == lease.Name {
+				c.released, c.unsure = true, unsure
 			}
 		}
 	}

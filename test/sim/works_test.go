@@ -154,7 +154,7 @@ func (sim *simulation) judgeWriteBesideLocked(p part, write written, k *work) {
 	switch {
 	case c == nil, sim.excusedLocked(k.part), sim.excusedLocked(p), k.process.wasSuspended():
 		return
-	case c.released && write.sent.Before(k.began) && !k.trusts(p, write):
+	case c.released && write.sent.Before(k.began) && (c.unsure || !k.trusts(p, write)):
 		return
 	case sim.misledLocked(write, p, k.part):
 		return
