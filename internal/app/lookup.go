@@ -11,8 +11,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// lookupPatience is less than what the startup probe in deploy/ allows, and longer than most outages.
-// A process that gives up is started again only after the kubelet's back-off, which grows to 5 min.
+// lookupPatience is less than what the startup probe in deploy/ allows, and longer than most
+// outages. A process that gives up is started again only after the kubelet's back-off, which grows
+// to 5 min.
 const lookupPatience = 10 * time.Minute
 
 // awaitLookup waits until the API server is healthy, if the process has to look up there how

@@ -19,11 +19,11 @@ func (r *shardRunner) observe(e election.Event) {
 		r.term.askedOf(e.Holder, now.Add(-e.Duration))
 	case election.EventRenewed:
 		if e.Action == election.Create {
-			r.remade.Store(true)
+			r.update(func(now *standing) { now.remade = true })
 			m.reassign()
 		}
 	case election.EventAcquired:
-		r.remade.Store(false)
+		r.update(func(now *standing) { now.remade = false })
 		if claim := r.claimant.Claim(); claim != nil {
 			r.term.acquire(m.incarnation, claim, e.Duration, r.born, now, m.leaves)
 		}

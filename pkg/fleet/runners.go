@@ -86,7 +86,7 @@ func (m *Member) follow(ctx, claimCtx context.Context, s leaseapi.Snapshot) {
 			retiring = true
 			m.retiring.Store(true) // before ready looks at successors, so that no change is put off
 		}
-		if !r.state().Work.IsRunning() || !s.Get(r.lease).Exists || r.remade.Load() || ready()(r.extent) {
+		if !r.state().Work.IsRunning() || !s.Get(r.lease).Exists || r.now.Load().remade || ready()(r.extent) {
 			r.cancel()
 		} else {
 			klog.FromContext(ctx).V(2).Info("Waiting for the successors of a shard that is not in the plan any more", "shard", r.shard.ID)

@@ -19,10 +19,10 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 )
 
-// Setup adds controllers, indexes and anything else to the Manager of a shard. It is called for each
-// preparation of a shard and each attempt to start it, before the shard is owned, perhaps for
-// several shards concurrently. What may be done once in a process, such as registering metrics,
-// belongs elsewhere.
+// Setup adds controllers, indexes and anything else to the Manager of a shard. It is called for
+// each preparation of a shard and each attempt to start it, before the shard is owned, perhaps for
+// several shards concurrently. What may be done only once in a process, such as registering
+// metrics, belongs elsewhere.
 type Setup func(mgr manager.Manager) error
 
 // Build returns a function that runs the controllers of setup on a shard, for flotilla.Fleet's

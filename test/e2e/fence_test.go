@@ -161,8 +161,8 @@ func (c *credential) mint(account string) {
 	}
 }
 
-// without returns a service account of kube-system whose requests have no extra information, as they
-// have with a token from a Secret.
+// without returns a service account of kube-system whose requests have no extra information, like
+// those with a token from a Secret.
 func (c *credential) without() *credential {
 	c.t.Helper()
 	config := rest.CopyConfig(c.plane.AdminConfig())

@@ -101,8 +101,8 @@ type Planner struct {
 	content map[string]content
 	// moved is when this planner last moved or made each shard because of weights.
 	moved map[shard.ID]time.Time
-	// retired is when this planner last tried to empty each Lease.
-	retired map[string]time.Time
+	// tried is when this planner last tried to empty each Lease.
+	tried map[string]time.Time
 	// unadapted is why the plan could not be adapted to the members' builds the last time.
 	// unplanned is why nothing could be proposed for each ring.
 	unadapted string
@@ -166,7 +166,7 @@ func (p *Planner) work(ctx context.Context, _ *election.Claim) {
 	// The previous planner may just have changed something.
 	p.last = p.config.Clock.Now()
 	p.content, p.moved, p.unplanned = map[string]content{}, map[shard.ID]time.Time{}, map[string]string{}
-	p.retired = map[string]time.Time{}
+	p.tried = map[string]time.Time{}
 	for ctx.Err() == nil {
 		if p.plan(ctx) {
 			continue

@@ -17,25 +17,25 @@ import (
 )
 
 const (
-	// retireAfter is how long a Lease must stand still before it is emptied. It is longer than an API
-	// server's default request timeout, so no request that was sent under the Lease is still under
-	// way. It is also the pause before a Lease that could not be emptied is tried again.
+	// retireAfter is how long a Lease must stand still before it is emptied. It is longer than an
+	// API server's default request timeout, so no request that was sent under the Lease is still
+	// under way. It is also the pause before a Lease that could not be emptied is tried again.
 	retireAfter = 2 * time.Minute
-	// memberRetiredAfter is how long a member must have been silent, by the API servers' clocks, before
-	// its Lease is emptied: a day, because people may want to see when it was there last.
+	// memberRetiredAfter is how long a member must have been silent, by the API servers' clocks,
+	// before its Lease is emptied: a day, because people may want to see when it was there last.
 	memberRetiredAfter = 24 * time.Hour
-	// memberStillFor is how long this process must have seen that. Marks matter for two hours, and must
-	// not depend on an API server whose clock is wrong.
+	// memberStillFor is how long this process must have seen that. Marks matter for two hours, and
+	// must not depend on an API server whose clock is wrong.
 	memberStillFor = 2 * time.Hour
 )
 
-// retire empties one Lease that nobody needs any more: of a shard that is in no plan, or of a member
-// that is gone for good. Each change of plan leaves some of the first, of several kilobytes each, and
-// each pod whose name does not come back one of the second. Every member would keep and read them
-// forever.
+// retire empties one Lease that nobody needs any more: of a shard that is in no plan, or of a
+// member that is gone for good. Each change of plan leaves some of the first, of several kilobytes
+// each, and each pod whose name does not come back one of the second. Every member would keep and
+// read them forever.
 func (p *Planner) retire(ctx context.Context, l look) {
 	for _, o := range l.retirable() {
-		if tried, ok := p.retired[o.Name]; ok && l.Now().Sub(tried) < retireAfter {
+		if at, tried := p.tried[o.Name]; tried && l.Now().Sub(at) < retireAfter {
 			continue // refused, or something in the API server has undone it
 		}
 		began := p.config.Clock.Now()
@@ -47,7 +47,7 @@ func (p *Planner) retire(ctx context.Context, l look) {
 			klog.FromContext(ctx).V(1).Info("Retired the Lease of a shard that is in no plan, or of a member that is gone", "lease", o.Name)
 		}
 		if !apierrors.IsConflict(err) {
-			p.retired[o.Name] = began
+			p.tried[o.Name] = began
 		}
 		return
 	}
