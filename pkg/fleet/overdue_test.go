@@ -25,6 +25,49 @@ func (w wedged) Run(ctx context.Context) error {
 	return err
 }
 
+// unclosable is work that does not end when it is discarded.
+type unclosable struct {
+	Instance
+	free <-chan struct{}
+}
+
+func (u unclosable) Close() { <-u.free; u.Instance.Close() }
+
+// TestAPreparationThatDoesNotEnd checks that the process ends then: the member would never prepare
+// the shard again, nor be able to leave.
+func TestAPreparationThatDoesNotEnd(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, s *testFleet) {
+		s.launch("a", nil)
+		pass(20 * time.Second)
+		free := make(chan struct{})
+		b := s.launch("b", func(c *Config) {
+			build := c.Build
+			c.Build = func(ctx context.Context, w Work) (Instance, error) {
+				instance, err := build(ctx, w)
+				return unclosable{instance, free}, err
+			}
+			c.Standby = true // so that it has prepared shards that it is not about to take
+		})
+		s.joins("b")
+		pass(time.Minute)
+		b.stop()
+		pass(DefaultHandoffTimeout*discardTimeouts - time.Second)
+		s.mu.Lock()
+		early := len(s.exits)
+		s.mu.Unlock()
+		pass(2 * time.Second)
+		s.mu.Lock()
+		exits := s.exits
+		s.exits = nil
+		s.mu.Unlock()
+		if early > 0 || len(exits) == 0 || !strings.HasPrefix(exits[0], "what was prepared for ") {
+			t.Errorf("the process was ended for %q, %d times too early; want once for each preparation", exits, early)
+		}
+		close(free)
+		<-b.ended
+	})
+}
+
 // wedgedProcess is a member whose work is wedged, with a record of what happened.
 type wedgedProcess struct {
 	*process

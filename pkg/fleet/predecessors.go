@@ -51,7 +51,7 @@ func (w *working) warmed(ctx context.Context) (*preparation, error) {
 		err = p.instance.Warm(ctx)
 	}
 	if err != nil {
-		p.discard()
+		w.discard(p)
 		return nil, err
 	}
 	w.prepared(p, w.claim.Term())

@@ -108,6 +108,33 @@ func (p *preparation) build(ctx context.Context, r *shardRunner) error {
 	return err
 }
 
+// discard closes the fence and the instance. If the instance does not end, the process does: this
+// member would never prepare the shard again, nor be able to leave the fleet.
+func (r *shardRunner) discard(p *preparation) {
+	most := r.member.discardTimeout()
+	timer := r.member.config.Clock.NewTimer(most)
+	ended := make(chan struct{})
+	var bounding sync.WaitGroup
+	bounding.Go(func() {
+		afterOrDone(timer, ended, func() {
+			r.member.config.Exit(fmt.Sprintf(
+				"what was prepared for %s has not ended %v after it was discarded", r.shard.ID, most))
+		})
+	})
+	defer bounding.Wait()
+	defer close(ended)
+	p.discard()
+}
+
+// discardTimeouts is how many HandoffTimeouts an instance that is discarded may take to end. Its
+// fence is closed, so there is no hurry.
+const discardTimeouts = 24
+
+// discardTimeout is that time.
+func (m *Member) discardTimeout() time.Duration {
+	return discardTimeouts * m.config.HandoffTimeout
+}
+
 // discard closes the fence and the instance.
 func (p *preparation) discard() {
 	p.closeFence()
@@ -231,7 +258,7 @@ func (l *preparing) do(ctx context.Context, out shardrun.Output) {
 		l.p.cancel()
 		discarded, pause := l.p, l.pauseAfter(ctx, out.Why)
 		l.request(func() shardrun.Answer {
-			discarded.discard()
+			l.discard(discarded)
 			return shardrun.Answer{To: shardrun.Discard, Pause: pause}
 		})
 	}

@@ -96,7 +96,7 @@ func (w *working) do(ctx context.Context, action shardrun.Action) shardrun.Answe
 	case shardrun.Run:
 		answer.Pause, answer.Failed = w.attempted(ctx, w.runInHand(ctx))
 	case shardrun.Drop:
-		w.hand.discard()
+		w.discard(w.hand)
 		w.hand = nil
 	}
 	return answer
@@ -308,7 +308,7 @@ func (w *working) build(ctx context.Context) error {
 		return err
 	}
 	if err := p.build(context.WithoutCancel(ctx), w.shardRunner); err != nil {
-		p.discard()
+		w.discard(p)
 		return err
 	}
 	w.hand = p
@@ -345,7 +345,7 @@ func (w *working) runInHand(ctx context.Context) error {
 		// Either the process was suspended, and the claimant is about to notice; or somebody has
 		// deleted the Lease, which ends nothing: the claimant creates it again.
 		if m.pause(ctx, m.config.Timing.RetryPeriod/8); ctx.Err() != nil {
-			p.discard()
+			w.discard(p)
 			return nil
 		}
 	}
