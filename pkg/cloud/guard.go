@@ -18,6 +18,7 @@ type owner interface {
 	String() string
 	Closed() <-chan struct{}
 	Wrap(http.RoundTripper) http.RoundTripper
+	Fail(error)
 }
 
 // guard lets calls to the cloud begin only while a shard runs and is owned, and knows which calls
@@ -34,7 +35,8 @@ type guard struct {
 }
 
 // run lets calls begin until ctx ends. Then it returns, once all calls that have begun have
-// returned. Meanwhile it calls work, whose error ends the guard as well.
+// returned. Meanwhile it calls work, whose error ends the guard as well, and fails the shard at
+// once: a call may never return.
 func (g *guard) run(ctx context.Context, work func(context.Context) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -53,6 +55,9 @@ func (g *guard) run(ctx context.Context, work func(context.Context) error) error
 		}
 	})
 	err := work(ctx)
+	if err != nil && ctx.Err() == nil {
+		g.shard.Fail(err)
+	}
 	stop()
 	g.mu.Lock()
 	g.running = nil

@@ -22,6 +22,7 @@ type shardStub struct {
 	owned  atomic.Bool
 	sent   atomic.Int32
 	closed chan struct{}
+	failed atomic.Pointer[error]
 }
 
 func newShard(owned bool) *shardStub {
@@ -32,6 +33,7 @@ func newShard(owned bool) *shardStub {
 
 func (s *shardStub) String() string          { return s.name }
 func (s *shardStub) Closed() <-chan struct{} { return s.closed }
+func (s *shardStub) Fail(err error)          { s.failed.Store(&err) }
 
 func (s *shardStub) Wrap(rt http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -90,6 +92,34 @@ func TestCallsBeginOnlyWhileTheShardIsOwned(t *testing.T) {
 		refused(t, g, "when the work is to end")
 		<-done
 		refused(t, g, "when the work has ended")
+	})
+}
+
+// TestAFailureIsToldBeforeCallsReturn checks that a call that never returns does not hide that the
+// controllers have failed.
+func TestAFailureIsToldBeforeCallsReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shard := newShard(true)
+		g := &guard{shard: shard}
+		down, fail := errors.New("the controller is broken"), make(chan struct{})
+		ended := make(chan error, 1)
+		go func() {
+			ended <- g.run(t.Context(), func(context.Context) error { <-fail; return down })
+		}()
+		synctest.Wait()
+		_, leave, err := g.enter(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		close(fail)
+		synctest.Wait()
+		if told := shard.failed.Load(); told == nil || !errors.Is(*told, down) {
+			t.Error("the shard has not been told")
+		}
+		leave()
+		if err := <-ended; !errors.Is(err, down) {
+			t.Errorf("run returned %v", err)
+		}
 	})
 }
 

@@ -82,7 +82,7 @@ func (f *Fleet) newCheck(logger klog.Logger) (*check, error) {
 		return nil, errNoControllers
 	}
 	own.options.Ranges = checkRanges
-	c := &check{process: &process{Fleet: own}}
+	c := &check{process: &process{Fleet: own, checking: true}}
 	if err := c.process.connect(); err != nil {
 		return nil, err
 	}

@@ -40,6 +40,7 @@
 //
 //   - At most one replica writes through a shard's configuration at a time, whatever fails: a
 //     network, a clock within the tolerated drift, a process that hangs.
+//   - No write passes through it in a namespace of another range.
 //   - A shard's informers hold objects of its range and nothing else.
 //   - When a shard is handed over, its next controllers begin with caches that have seen every
 //     write of the previous owner.
@@ -56,8 +57,8 @@
 //
 //   - A write through a client that does not come from [Shard.Config] or [Shard.Wrap] is not
 //     fenced.
-//   - Ownership is by namespace. If two controllers write the same object from different
-//     namespaces, or a cluster-scoped object from several ranges, nothing keeps them apart.
+//   - Ownership is by namespace. If a controller writes a cluster-scoped object from several ranges,
+//     or an object through [Shard.AnyNamespace] or [Shard.Wrap], nothing keeps two members apart.
 //   - [Fleet.Shards] does not limit what a program's shards read, or how fast: the program provides
 //     informers of the range and limits on requests.
 //   - A write that was cut off by the end of a claim may still arrive. It was sent while the shard

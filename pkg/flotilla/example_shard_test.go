@@ -2,15 +2,19 @@ package flotilla_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -98,6 +102,60 @@ func ExampleShard_Owns() {
 }
 
 func messages(context.Context) []string { return nil }
+
+// Every member may ask for the same namespace to be backed up: the annotation is the same from all.
+// Everything else in that namespace belongs to its owner.
+func ExampleShard_AnyNamespace() {
+	_ = func(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
+		own, err := kubernetes.NewForConfig(s.Config())
+		if err != nil {
+			return nil, err
+		}
+		all, err := kubernetes.NewForConfig(s.AnyNamespace())
+		if err != nil {
+			return nil, err
+		}
+		request := []byte(`{"metadata":{"annotations":{"backup":"wanted"}}}`)
+		patch := func(ctx context.Context, client kubernetes.Interface, namespace string) error {
+			_, err := client.CoreV1().Namespaces().Patch(
+				ctx, namespace, types.MergePatchType, request, metav1.PatchOptions{})
+			return err
+		}
+		return flotilla.RunnableFunc(func(ctx context.Context) error {
+			for _, namespace := range messages(ctx) {
+				err := patch(ctx, own, namespace)
+				if errors.Is(err, flotilla.ErrOutside) {
+					err = patch(ctx, all, namespace)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			<-ctx.Done()
+			return nil
+		}), nil
+	}
+}
+
+// A worker's error ends the shard at once, although other workers may take long to return.
+func ExampleShard_Fail() {
+	_ = func(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
+		return flotilla.RunnableFunc(func(ctx context.Context) error {
+			var workers sync.WaitGroup
+			for range 5 {
+				workers.Go(func() {
+					if err := convert(ctx); err != nil {
+						s.Fail(err)
+					}
+				})
+			}
+			workers.Wait()
+			return nil
+		}), nil
+	}
+}
+
+func convert(ctx context.Context) error { <-ctx.Done(); return nil }
 
 // A store other than an API server refuses an outdated owner: it compares the term, which grows
 // with every owner of the shard.

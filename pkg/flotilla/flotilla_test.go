@@ -11,10 +11,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -303,7 +306,11 @@ func TestAccessesOutsideAreTold(t *testing.T) {
 // buildOf builds the work of a range from these controllers.
 func buildOf(t *testing.T, builds ...Build) (fleet.Instance, *atomic.Int32, error) {
 	t.Helper()
-	f := newFleet(t, nil)
+	return buildIn(t, newFleet(t, nil), builds...)
+}
+
+func buildIn(t *testing.T, f *Fleet, builds ...Build) (fleet.Instance, *atomic.Int32, error) {
+	t.Helper()
 	var names []string
 	for i, build := range builds {
 		names = append(names, string(rune('a'+i)))
@@ -364,6 +371,81 @@ func TestAnErrorEndsAllControllersOfTheShard(t *testing.T) {
 	}
 }
 
+// TestAnErrorBesideAControllerThatHangs checks that a shard on which nothing works any more does not
+// stay owned: the process ends, unless the shard was to be given up meanwhile.
+func TestAnErrorBesideAControllerThatHangs(t *testing.T) {
+	failed := errors.New("the cloud is down")
+	returns := func(*Shard, <-chan struct{}) error { return failed }
+	fails := func(s *Shard, free <-chan struct{}) error { s.Fail(failed); <-free; return nil }
+	const never, most = time.Hour, 20 * time.Second
+	for name, tc := range map[string]struct {
+		fail   func(s *Shard, free <-chan struct{}) error
+		asked  time.Duration // when the shard is to be given up
+		exited time.Duration
+		hang   string
+	}{
+		"a controller returns an error": {returns, never, most, ": a"},
+		"a controller calls Fail":       {fails, never, most, ": a, b"},
+		"the shard is given up":         {returns, most - time.Second, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var reason string
+				var exited time.Duration
+				began := time.Now()
+				f := newFleet(t, func(o *Options) {
+					o.Clock = clock.RealClock{}
+					o.Exit = func(why string) { reason, exited = why, time.Since(began) }
+				})
+				free := make(chan struct{})
+				run := func(run func(*Shard) error) Build {
+					return func(_ context.Context, s *Shard) (Runnable, error) {
+						return RunnableFunc(func(context.Context) error { return run(s) }), nil
+					}
+				}
+				instance, _, err := buildIn(t, f,
+					run(func(*Shard) error { <-free; return nil }),
+					run(func(s *Shard) error { return tc.fail(s, free) }))
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- instance.Run(ctx) }()
+				time.Sleep(tc.asked) // virtual
+				cancel()
+				time.Sleep(time.Hour) // virtual
+				close(free)
+				if err := <-ended; !errors.Is(err, failed) {
+					t.Errorf("Run returned %v, want the controller's error", err)
+				}
+				if exited != tc.exited || !strings.HasSuffix(reason, tc.hang) {
+					t.Errorf("the process ended after %v with %q, want %v and %q at its end",
+						exited, reason, tc.exited, tc.hang)
+				}
+				if tc.exited > 0 && !strings.Contains(reason, failed.Error()) {
+					t.Errorf("%q does not say why the shard was ended", reason)
+				}
+			})
+		})
+	}
+}
+
+// TestFailEndsAPreparation checks that the caches of other controllers are not waited for.
+func TestFailEndsAPreparation(t *testing.T) {
+	failed := errors.New("the cloud is down")
+	instance, _, err := buildOf(t, func(_ context.Context, s *Shard) (Runnable, error) {
+		return failing{nil, s, failed}, nil
+	}, func(context.Context, *Shard) (Runnable, error) { return filling{}, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer instance.Close()
+	if err := instance.Warm(t.Context()); !errors.Is(err, failed) || !strings.Contains(err.Error(), "controller a on namespaces/00") {
+		t.Errorf("Warm returned %v, want the error of controller a", err)
+	}
+}
+
 func TestWhoHasNothingToDoKeepsTheShard(t *testing.T) {
 	done := make(chan struct{})
 	instance, running, err := buildOf(t, func(context.Context, *Shard) (Runnable, error) {
@@ -421,6 +503,15 @@ type warmer struct {
 }
 
 func (w warmer) Warm(context.Context) error { return w.err }
+
+// failing is a Warmer that knows that it cannot run.
+type failing struct {
+	RunnableFunc
+	shard *Shard
+	err   error
+}
+
+func (f failing) Warm(context.Context) error { f.shard.Fail(f.err); return nil }
 
 // filling is a Warmer whose caches are full once the test says so.
 type filling struct{ full chan struct{} }

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/informer"
@@ -18,9 +20,13 @@ import (
 
 // instance has the controllers of one shard.
 type instance struct {
+	process   *process
 	work      fleet.Work
 	informers *informer.Factory
 	runnables []named
+	// failed ends with the first error of a controller, given to fail.
+	failed context.Context // Lives exactly as long as the instance.
+	fail   context.CancelCauseFunc
 	// warm is set once the caches have been filled. The methods of one instance are never called
 	// concurrently.
 	warm bool
@@ -41,7 +47,10 @@ var _ interface {
 
 // build makes the controllers of a shard, in the order in which they were added.
 func (p *process) build(ctx context.Context, work fleet.Work) (fleet.Instance, error) {
-	i := &instance{work: work, informers: p.pool.NewFactory(work.Shard.Range, p.namespaced)}
+	i := &instance{
+		process: p, work: work, informers: p.pool.NewFactory(work.Shard.Range, p.namespaced),
+	}
+	i.failed, i.fail = context.WithCancelCause(context.WithoutCancel(ctx))
 	if work.Shard.Namespaced() {
 		i.informers.OnlyRange()
 	}
@@ -57,7 +66,7 @@ func (p *process) build(ctx context.Context, work fleet.Work) (fleet.Instance, e
 		if !slices.Contains(work.Controllers, c.name) {
 			continue
 		}
-		s := &Shard{process: p, work: work, informers: i.informers, controller: c}
+		s := &Shard{process: p, work: work, informers: i.informers, controller: c, fail: i.fail}
 		logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", c.name, "shard", s.String())
 		r, err := c.build(klog.NewContext(ctx, logger), s)
 		if err == nil && r == nil {
@@ -93,6 +102,7 @@ func (p *process) namespaced(gvr schema.GroupVersionResource) (bool, error) {
 func (i *instance) Warm(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	defer context.AfterFunc(i.failed, func() { cancel(context.Cause(i.failed)) })()
 	var filling sync.WaitGroup
 	fill := func(what string, warm func(context.Context) error) {
 		filling.Go(func() {
@@ -140,15 +150,17 @@ func (i *instance) Run(ctx context.Context) error {
 	}
 	defer i.informers.Shutdown()
 	i.informers.StartWithContext(context.WithoutCancel(ctx))
-	ctx, cancel := context.WithCancel(ctx)
+	asked := ctx
+	ctx, cancel := context.WithCancel(asked)
 	defer cancel()
+	defer context.AfterFunc(i.failed, cancel)()
 	var running sync.WaitGroup
-	errs := make([]error, len(i.runnables))
-	for n, r := range i.runnables {
+	left := remainingOf(i.runnables)
+	for _, r := range i.runnables {
 		running.Go(func() {
+			defer left.remove(r.name)
 			if err := r.Run(ctx); err != nil && ctx.Err() == nil {
-				errs[n] = fmt.Errorf("controller %s on %s: %w", r.name, i.work.Shard.ID, err)
-				cancel()
+				i.fail(fmt.Errorf("controller %s on %s: %w", r.name, i.work.Shard.ID, err))
 			}
 		})
 	}
@@ -158,8 +170,54 @@ func (i *instance) Run(ctx context.Context) error {
 		}
 	})
 	<-ctx.Done() // even if every controller returns because it has nothing to do
-	running.Wait()
-	return errors.Join(errs...)
+	err := context.Cause(i.failed)
+	i.await(asked, &running, left)
+	return err
+}
+
+// await returns once all controllers have returned. How long they may take is bounded by the claim
+// once asked has ended. If they end because one has failed, nobody else would notice that another
+// one does not return: the shard is owned, and nothing works on it.
+func (i *instance) await(asked context.Context, running *sync.WaitGroup, left *remaining) {
+	returned := make(chan struct{})
+	go func() { // which ends when await does
+		running.Wait()
+		close(returned)
+	}()
+	o := i.process.options
+	patience := o.HandoffTimeout + o.Timing.LeaseDuration
+	election.Await(asked, o.Clock, returned, patience)
+	if names := left.list(); len(names) > 0 && asked.Err() == nil {
+		o.Exit(fmt.Sprintf("%v, and %v later these controllers of the shard have not returned: %s",
+			context.Cause(i.failed), patience, strings.Join(names, ", ")))
+	}
+	<-returned
+}
+
+// remaining are the names of the controllers that have not returned.
+type remaining struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func remainingOf(runnables []named) *remaining {
+	var names []string
+	for _, r := range runnables {
+		names = append(names, r.name)
+	}
+	return &remaining{names: names}
+}
+
+func (r *remaining) remove(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.names = slices.DeleteFunc(r.names, func(n string) bool { return n == name })
+}
+
+func (r *remaining) list() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.names)
 }
 
 // Close implements fleet.Instance.

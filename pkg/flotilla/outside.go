@@ -1,6 +1,8 @@
 package flotilla
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -63,6 +65,41 @@ func (t watchedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		})
 	}
 	return t.next.RoundTrip(req)
+}
+
+// ErrOutside is what the error of a write in a namespace of another range is in errors.Is.
+var ErrOutside = errors.New("the namespace is outside of the shard's range")
+
+// withinRange refuses writes in namespaces that the shard does not own.
+func (s *Shard) withinRange(rt http.RoundTripper) http.RoundTripper {
+	if !s.work.Shard.Namespaced() || s.process.checking {
+		return rt
+	}
+	return rangeTransport{s, rt}
+}
+
+type rangeTransport struct {
+	shard *Shard
+	next  http.RoundTripper
+}
+
+// WrappedRoundTripper lets client-go find the transport behind this one.
+func (t rangeTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// RoundTrip implements http.RoundTripper.
+func (t rangeTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if fence.IsRead(req.Method) {
+		return t.next.RoundTrip(req)
+	}
+	of, is := targetOf(req.URL.Path)
+	if !is || of.namespace == "" || isEvent(of.resource) || t.shard.Owns(of.namespace) {
+		return t.next.RoundTrip(req)
+	}
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+	return nil, fmt.Errorf("controller %s on %s, %s %s in namespace %q: %w; see docs/library.md",
+		t.shard.Controller(), t.shard, of.verb(req), of.resource.Resource, of.namespace, ErrOutside)
 }
 
 // watchedReading is watched without the reads of the process's informers, which belong to no shard.

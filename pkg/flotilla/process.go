@@ -22,6 +22,8 @@ type process struct {
 	*Fleet
 	pool   *informer.Pool
 	mapper *restmapper.DeferredDiscoveryRESTMapper
+	// checking is set if writes outside of the range pass, to be reported.
+	checking bool
 }
 
 // oneByOne returns the shards of the controllers that were added one by one.

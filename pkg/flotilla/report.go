@@ -124,8 +124,8 @@ func (f Finding) Advice() string {
 	case f.Writes() && f.ClusterScoped:
 		advice = "Each range may make this write: let it be the same from all, or make it a singleton's."
 	case f.Writes():
-		advice = "Two owners would write there: leave it to a controller of that namespace, or " +
-			"make this one a singleton."
+		advice = "Two owners would write there, so a fleet refuses it: leave it to a controller of " +
+			"that namespace, or make this one a singleton."
 	case f.Informer:
 		advice, see = "Take the informer from Shard.Informers: it holds the objects of the range.", holds
 	case f.Namespace == "":
@@ -194,9 +194,12 @@ var namespaces = schema.GroupResource{Resource: "namespaces"}
 // isEventOfNoNamespace reports whether a request records an event about a cluster-scoped object.
 // Such events lie in the namespace default, where two writers do no harm.
 func isEventOfNoNamespace(a Access) bool {
-	group := a.Resource.Group
-	return a.Resource.Resource == "events" && (group == "" || group == "events.k8s.io") &&
-		a.Namespace == "default" && (a.Method == http.MethodPost || a.Method == http.MethodPatch)
+	return isEvent(a.Resource) && a.Namespace == "default" &&
+		(a.Method == http.MethodPost || a.Method == http.MethodPatch)
+}
+
+func isEvent(r schema.GroupVersionResource) bool {
+	return r.Resource == "events" && (r.Group == "" || r.Group == "events.k8s.io")
 }
 
 // findings returns the findings: writes first, then sorted by controller and the order in which

@@ -19,6 +19,8 @@ type Shard struct {
 	work       fleet.Work
 	informers  *informer.Factory
 	controller controller
+	// fail receives the argument of Fail.
+	fail func(error)
 }
 
 // ID names the shard: the ring and the shard in it.
@@ -51,11 +53,22 @@ func (s *Shard) Closed() <-chan struct{} { return s.work.Closed }
 // stops being owned, it cuts off writes in progress. Reads pass. Requests share the limit of the
 // controller in this process. The caller may change the configuration, but may only add to
 // WrapTransport.
-func (s *Shard) Config() *rest.Config {
+//
+// A write in a namespace that the shard does not own fails with an error that is [ErrOutside]:
+// another member may be working on the same object. Writes to cluster-scoped objects and events
+// pass.
+func (s *Shard) Config() *rest.Config { return s.config(s.withinRange) }
+
+// AnyNamespace returns a configuration like that of Config, whose clients may also write in the
+// namespaces of other ranges. Then nothing keeps two members from writing one object at the same
+// time: use it only for writes that come out right even so.
+func (s *Shard) AnyNamespace() *rest.Config { return s.config(nil) }
+
+func (s *Shard) config(limit transport.WrapperFunc) *rest.Config {
 	c := rest.CopyConfig(s.process.config)
 	// The fence goes innermost, next to the wire: layers above it may take time, and the claim may
 	// end meanwhile.
-	c.WrapTransport = transport.Wrappers(s.Wrap, c.WrapTransport, s.watched)
+	c.WrapTransport = transport.Wrappers(s.Wrap, limit, c.WrapTransport, s.watched)
 	c.RateLimiter = s.controller.limiter
 	if c.RateLimiter == nil {
 		c.QPS = -1
@@ -79,6 +92,15 @@ func (s *Shard) Reading() *rest.Config {
 // cloud. GET, HEAD and OPTIONS pass even before the shard is owned; every other request passes only
 // while it is owned.
 func (s *Shard) Wrap(rt http.RoundTripper) http.RoundTripper { return s.work.Fence(rt) }
+
+// Fail ends all controllers of the shard because of err, as an error from Run does. It is for a
+// Runnable that cannot return its error yet, because it waits for something that it has started. If
+// a controller does not return then, the process ends, since nothing works on the shard any more.
+// During Warm, Fail ends the preparation of the shard. Only the first call counts; once the shard is
+// to be given up, none does.
+func (s *Shard) Fail(err error) {
+	s.fail(fmt.Errorf("controller %s on %s: %w", s.Controller(), s, err))
+}
 
 // Informers returns the shard's informers. Those of a range hold its objects, the Namespaces in it,
 // and all objects of other cluster-scoped kinds; those of a singleton hold all objects. Ask for

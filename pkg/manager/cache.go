@@ -161,11 +161,5 @@ func (c *shardCache) isForeign(key client.ObjectKey, obj client.Object) (bool, e
 	return isNamespace && !c.m.shard.Owns(key.Name), nil
 }
 
-// WaitForCacheSync implements cache.Informers. It also returns true when the Manager is ending:
-// otherwise a Manager that waits for its caches would never end.
-func (c *shardCache) WaitForCacheSync(ctx context.Context) bool {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(c.m.ctx, cancel)()
-	return c.Cache.WaitForCacheSync(ctx) || c.m.ctx.Err() != nil
-}
+// WaitForCacheSync implements cache.Informers.
+func (c *shardCache) WaitForCacheSync(ctx context.Context) bool { return c.m.waitFor(ctx, c.Cache) }

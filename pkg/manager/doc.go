@@ -33,7 +33,8 @@
 //     namespace, or for the Namespace itself, and of List for one namespace.
 //   - No reconciler runs before its shard is owned, nor after Run of the shard has returned.
 //   - No write passes unless the shard is owned, whichever client of the Manager or of its
-//     configuration sends it. The error is fence.ErrRefused.
+//     configuration sends it. The error is fence.ErrRefused. Nor does a write in a namespace of
+//     another range, with the error flotilla.ErrOutside.
 //   - The Managers of one process share reads of what they have in common: their cost to the API
 //     server does not grow with the number of shards.
 //
@@ -42,8 +43,9 @@
 //   - List of all namespaces returns those of the range: the shard's part of the work. A controller
 //     that concludes from it that something exists nowhere must ask
 //     [ctrlmanager.Manager.GetAPIReader].
-//   - Watches report only objects in the range. A controller that must react to an object in a
-//     namespace of another range cannot be namespaced: see docs/library.md.
+//   - Watches report only objects in the range, and all cluster-scoped ones: see [Owns]. A
+//     controller that must react to an object in a namespace of another range cannot be namespaced:
+//     see docs/library.md.
 //   - Reads outside the range are requests: they count against the controller's limit, may be a
 //     little ahead of the cache, and know no index except the API server's own.
 //     flotilla.Options.Outside receives them.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
@@ -55,4 +56,22 @@ func ExampleNew() {
 		})
 	}
 	var _ flotilla.Build = build // for Fleet.Namespaced
+}
+
+// All shards get the events of a Node. Each acts in its own namespaces.
+func ExampleOwns() {
+	var setup manager.Setup = func(mgr ctrl.Manager) error {
+		ofNode := func(_ context.Context, node client.Object) []reconcile.Request {
+			namespace := node.GetLabels()["tenant"]
+			if !manager.Owns(mgr, namespace) {
+				return nil
+			}
+			key := client.ObjectKey{Namespace: namespace, Name: node.GetName()}
+			return []reconcile.Request{{NamespacedName: key}}
+		}
+		return ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).
+			Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(ofNode)).
+			Complete(&Reconciler{Client: mgr.GetClient()})
+	}
+	_ = manager.Build(scheme.Scheme, setup) // for Fleet.Namespaced
 }

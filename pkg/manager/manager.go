@@ -51,6 +51,9 @@ func Options(s *flotilla.Shard, scheme *runtime.Scheme) manager.Options {
 			// Each shard has a controller of the same name.
 			SkipNameValidation: ptr.To(true),
 			EnableWarmup:       ptr.To(true),
+			// The fleet bounds how long a shard is prepared. To fail earlier would only begin the
+			// lists of a large cluster again.
+			CacheSyncTimeout: 10 * time.Minute,
 		},
 	}
 }
