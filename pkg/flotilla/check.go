@@ -35,7 +35,8 @@ const checkRanges = 2
 // ran.
 //
 // The error is work's, or says why the controllers could not be built or have ended, or which ones
-// have not returned within Options.HandoffTimeout. There is a report once work was called.
+// have not returned within Options.HandoffTimeout. There is a report once work was called. Check
+// does not call Options.Exit.
 // Options.Outside receives requests as in Run.
 func (f *Fleet) Check(ctx context.Context, work func(ctx context.Context) error) (*Report, error) {
 	c, err := f.newCheck(klog.FromContext(ctx))
@@ -124,6 +125,7 @@ func (c *check) run(
 	}
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
+	c.process.options.Exit = func(reason string) { fail(errors.New(reason)) }
 	// The end of ctx ends work, but not the controllers: they return after it.
 	controllers, end := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make([]chan struct{}, len(c.halves))

@@ -12,9 +12,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -161,6 +163,27 @@ func TestCheckReportsWhatIsOutside(t *testing.T) {
 	if err := report.Err(func(Finding) bool { return true }); err != nil {
 		t.Errorf("everything is allowed, but the error is %v", err)
 	}
+}
+
+// TestCheckEndsWhereAFleetEndsTheProcess has a controller that hangs beside one that fails.
+func TestCheckEndsWhereAFleetEndsTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free := make(chan struct{})
+		f := checked(t, func(context.Context, *Shard) (Runnable, error) {
+			return RunnableFunc(func(context.Context) error { <-free; return nil }), nil
+		}, func(o *Options) {
+			o.Clock = clock.RealClock{}
+			o.Exit = func(reason string) { t.Errorf("the process was ended: %s", reason) }
+		})
+		f.Namespaced("broken", func(context.Context, *Shard) (Runnable, error) {
+			return RunnableFunc(func(context.Context) error { return errors.New("no cloud") }), nil
+		})
+		_, err := f.Check(t.Context(), func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) })
+		if err == nil || !strings.Contains(err.Error(), "no cloud") || !strings.Contains(err.Error(), "not returned: issuer") {
+			t.Errorf("the error is %v, want that of one controller and the name of the other", err)
+		}
+		close(free)
+	})
 }
 
 func TestCheckNamesTheHalfThatHasDoneNothing(t *testing.T) {
