@@ -201,7 +201,11 @@ func TestLeasesOfMembersThatAreGoneAreRetired(t *testing.T) {
 		requireKept("while a shard's Lease names it", "named")
 		pass(time.Minute)
 		s.requireRetired(held.Name, true)
-		s.requireRetired(leaserecord.MemberLease("flotilla", "named"), true)
+		// A member that has not yet seen the other Lease retired may list its holder as ended on this
+		// one, which does not bring it back: so it need not be empty.
+		if !isRetired("named") {
+			t.Error("the Lease of named is not retired though no Lease names it any more")
+		}
 		requireKept("although it is drained, or was there less than a day ago, or is another fleet's", "drained", "late", "member-x", "a", "b")
 		if n := s.reported(EventRetired); n != 6 {
 			t.Errorf("%d events, want one for each Lease, and one for that which cannot be written", n)

@@ -40,7 +40,7 @@
 //
 //   - At most one replica writes through a shard's configuration at a time, whatever fails: a
 //     network, a clock within the tolerated drift, a process that hangs.
-//   - No write passes through it in a namespace of another range.
+//   - No write passes through it in a namespace of another range, except of events.
 //   - A shard's informers hold objects of its range and nothing else.
 //   - When a shard is handed over, its next controllers begin with caches that have seen every
 //     write of the previous owner.

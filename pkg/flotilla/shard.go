@@ -55,8 +55,8 @@ func (s *Shard) Closed() <-chan struct{} { return s.work.Closed }
 // WrapTransport.
 //
 // A write in a namespace that the shard does not own fails with an error that is [ErrOutside]:
-// another member may be working on the same object. Writes to cluster-scoped objects and events
-// pass.
+// another member may be working on the same object. A Namespace lies in itself. Writes to other
+// cluster-scoped objects, and events, pass.
 func (s *Shard) Config() *rest.Config { return s.config(s.withinRange) }
 
 // AnyNamespace returns a configuration like that of Config, whose clients may also write in the

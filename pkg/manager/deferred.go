@@ -31,8 +31,12 @@ func Owns(mgr manager.Manager, namespace string) bool {
 // Add implements manager.Manager.
 func (d *deferringManager) Add(r manager.Runnable) error {
 	switch of := r.(type) {
-	case *manager.Server, webhook.Server:
-		return d.Manager.Add(r) // which starts these before anything else
+	case *manager.Server:
+		if !of.NeedLeaderElection() {
+			return d.Manager.Add(r) // which starts it before anything else
+		}
+	case webhook.Server:
+		return d.Manager.Add(r) // likewise
 	case interface{ GetCache() cache.Cache }: // another cluster, whose cache may be filled at any time
 		return d.Manager.Add(cluster{atOnce{r, d.m}, of.GetCache()})
 	case manager.LeaderElectionRunnable:

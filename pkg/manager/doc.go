@@ -34,7 +34,7 @@
 //   - No reconciler runs before its shard is owned, nor after Run of the shard has returned.
 //   - No write passes unless the shard is owned, whichever client of the Manager or of its
 //     configuration sends it. The error is fence.ErrRefused. Nor does a write in a namespace of
-//     another range, with the error flotilla.ErrOutside.
+//     another range, except of events, with the error flotilla.ErrOutside.
 //   - The Managers of one process share reads of what they have in common: their cost to the API
 //     server does not grow with the number of shards.
 //
