@@ -36,8 +36,7 @@ const checkRanges = 2
 //
 // The error is work's, or says why the controllers could not be built or have ended, or which ones
 // have not returned within Options.HandoffTimeout. There is a report once work was called. Check
-// does not call Options.Exit.
-// Options.Outside receives requests as in Run.
+// does not call Options.Exit. Options.Outside receives requests as in Run.
 func (f *Fleet) Check(ctx context.Context, work func(ctx context.Context) error) (*Report, error) {
 	c, err := f.newCheck(klog.FromContext(ctx))
 	if err != nil {

@@ -95,11 +95,9 @@ func (t rangeTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !is || of.namespace == "" || isEvent(of.resource) || t.shard.Owns(of.namespace) {
 		return t.next.RoundTrip(req)
 	}
-	if req.Body != nil {
-		_ = req.Body.Close()
-	}
-	return nil, fmt.Errorf("controller %s on %s, %s %s in namespace %q: %w; see docs/library.md",
-		t.shard.Controller(), t.shard, of.verb(req), of.resource.Resource, of.namespace, ErrOutside)
+	return refuse(req, fmt.Errorf(
+		"controller %s on %s, %s %s in namespace %q: %w; see docs/library.md",
+		t.shard.Controller(), t.shard, of.verb(req), of.resource.Resource, of.namespace, ErrOutside))
 }
 
 // watchedReading is watched without the reads of the process's informers, which belong to no shard.

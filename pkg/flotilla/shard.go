@@ -96,8 +96,8 @@ func (s *Shard) Wrap(rt http.RoundTripper) http.RoundTripper { return s.work.Fen
 // Fail ends all controllers of the shard because of err, as an error from Run does. It is for a
 // Runnable that cannot return its error yet, because it waits for something that it has started. If
 // a controller does not return then, the process ends, since nothing works on the shard any more.
-// During Warm, Fail ends the preparation of the shard. Only the first call counts; once the shard is
-// to be given up, none does.
+// During Warm, Fail ends the preparation of the shard. Only the first call counts; once the shard
+// is to be given up, none does.
 func (s *Shard) Fail(err error) {
 	s.fail(fmt.Errorf("controller %s on %s: %w", s.Controller(), s, err))
 }
@@ -119,10 +119,15 @@ func (t readOnly) RoundTrip(req *http.Request) (*http.Response, error) {
 	if fence.IsRead(req.Method) {
 		return t.next.RoundTrip(req)
 	}
+	return refuse(req, errReadOnly)
+}
+
+// refuse closes the request's body, as a RoundTripper must, and returns err.
+func refuse(req *http.Request, err error) (*http.Response, error) {
 	if req.Body != nil {
 		_ = req.Body.Close()
 	}
-	return nil, errReadOnly
+	return nil, err
 }
 
 var errReadOnly = fmt.Errorf("%w: this configuration is for reading only", fence.ErrRefused)

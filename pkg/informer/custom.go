@@ -124,9 +124,9 @@ func (f *Factory) Metadata(gvr schema.GroupVersionResource) (informers.GenericIn
 
 // Custom returns the factory's informer for typed objects of any resource, such as a type in a
 // scheme of the caller's own. All who ask the pool for the same resource and type share one cache,
-// or read together, with the ListerWatcher of one of them, which must not select. For a type of client-go's clientset,
-// Custom returns the same informer as InformerFor. The error names the field of r that is wrong, or
-// says that the resource's scope is unknown or differs.
+// or read together, with the ListerWatcher of one of them, which must not select. For a type of
+// client-go's clientset, Custom returns the same informer as InformerFor. The error names the field
+// of r that is wrong, or says that the resource's scope is unknown or differs.
 func (f *Factory) Custom(r Resource) (cache.SharedIndexInformer, error) {
 	if err := r.validate(); err != nil {
 		return nil, fmt.Errorf("custom informer: %w", err)
