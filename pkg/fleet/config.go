@@ -147,8 +147,8 @@ type Config struct {
 	Observe func(Event)
 	// Exit ends the process at once. The member calls it when the work of a lost claim has not
 	// returned by the time that others may take over, when work that was asked to stop has not
-	// returned long after its writes were refused (see ShutdownTimeout), and when one of the member's
-	// loops hangs.
+	// returned long after its writes were refused (see ShutdownTimeout), when a preparation does not
+	// end long after it was given up, and when one of the member's loops hangs.
 	Exit func(reason string)
 }
 
@@ -221,8 +221,10 @@ type Work struct {
 	// Term returns the term of the claim behind the fence, or 0 before the shard is owned and after
 	// the fence has closed.
 	Term func() int32
-	// Closed is closed once the fence is closed for good.
+	// Closed is closed once the fence is closed for good. Close closes it so: for work that has
+	// failed and does not end.
 	Closed <-chan struct{}
+	Close  func()
 	// Running must be called once from within the instance's Run, when the work is under way and no
 	// longer waits for caches. It does not block.
 	Running func()

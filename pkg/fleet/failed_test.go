@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,9 +12,10 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// failing is work whose first attempt writes and fails.
+// failing is work whose first attempt writes, closes its fence, and fails.
 type failing struct {
 	*fakeWork
+	work   Work
 	failed *bool
 }
 
@@ -23,6 +25,11 @@ func (f failing) Run(ctx context.Context) error {
 	}
 	*f.failed = true
 	f.write()
+	f.work.Close()
+	<-f.work.Closed
+	if term := f.work.Term(); term != 0 {
+		return fmt.Errorf("the fence is closed, in term %d", term)
+	}
 	f.Close()
 	return errors.New("a test fails")
 }
@@ -40,7 +47,7 @@ func TestFailedWorkIsNotForgotten(t *testing.T) {
 				if w.Shard.ID != id {
 					return instance, err
 				}
-				return failing{instance.(*fakeWork), &failed}, err
+				return failing{instance.(*fakeWork), w, &failed}, err
 			}
 		})
 		pass(time.Minute)

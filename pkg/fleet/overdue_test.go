@@ -25,17 +25,31 @@ func (w wedged) Run(ctx context.Context) error {
 	return err
 }
 
-// unclosable is work that does not end when it is discarded.
-type unclosable struct {
+// unending is work whose methods hang: Close, and Warm if it should.
+type unending struct {
 	Instance
+	warm bool
 	free <-chan struct{}
 }
 
-func (u unclosable) Close() { <-u.free; u.Instance.Close() }
+func (u unending) Close() { <-u.free; u.Instance.Close() }
+
+func (u unending) Warm(ctx context.Context) error {
+	if u.warm {
+		<-u.free
+	}
+	return u.Instance.Warm(ctx)
+}
 
 // TestAPreparationThatDoesNotEnd checks that the process ends then: the member would never prepare
 // the shard again, nor be able to leave.
 func TestAPreparationThatDoesNotEnd(t *testing.T) {
+	for _, hangs := range []string{"Close", "Warm", "Build"} {
+		t.Run(hangs, func(t *testing.T) { preparationThatDoesNotEnd(t, hangs) })
+	}
+}
+
+func preparationThatDoesNotEnd(t *testing.T, hangs string) {
 	inBubble(t, 2, func(t *testing.T, s *testFleet) {
 		s.launch("a", nil)
 		pass(20 * time.Second)
@@ -43,8 +57,11 @@ func TestAPreparationThatDoesNotEnd(t *testing.T) {
 		b := s.launch("b", func(c *Config) {
 			build := c.Build
 			c.Build = func(ctx context.Context, w Work) (Instance, error) {
+				if hangs == "Build" {
+					<-free
+				}
 				instance, err := build(ctx, w)
-				return unclosable{instance, free}, err
+				return unending{instance, hangs == "Warm", free}, err
 			}
 			c.Standby = true // so that it has prepared shards that it is not about to take
 		})

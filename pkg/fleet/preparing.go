@@ -98,6 +98,7 @@ func (p *preparation) build(ctx context.Context, r *shardRunner) error {
 		Fence:       p.fence.Wrap,
 		Term:        p.fence.Term,
 		Closed:      p.closed,
+		Close:       p.closeFence,
 		Running:     func() { p.running() },
 	}
 	if r.shard.Namespaced() {
@@ -108,25 +109,39 @@ func (p *preparation) build(ctx context.Context, r *shardRunner) error {
 	return err
 }
 
-// discard closes the fence and the instance. If the instance does not end, the process does: this
-// member would never prepare the shard again, nor be able to leave the fleet.
+// discard closes the fence and the instance.
 func (r *shardRunner) discard(p *preparation) {
-	most := r.member.discardTimeout()
-	timer := r.member.config.Clock.NewTimer(most)
-	ended := make(chan struct{})
-	var bounding sync.WaitGroup
-	bounding.Go(func() {
-		afterOrDone(timer, ended, func() {
-			r.member.config.Exit(fmt.Sprintf(
-				"what was prepared for %s has not ended %v after it was discarded", r.shard.ID, most))
-		})
-	})
-	defer bounding.Wait()
-	defer close(ended)
+	given := make(chan struct{})
+	close(given)
+	defer r.bound(given)()
 	p.discard()
 }
 
-// discardTimeouts is how many HandoffTimeouts an instance that is discarded may take to end. Its
+// bound ends the process if a preparation that was given up has not ended long after: this member
+// would never prepare the shard again, nor be able to leave the fleet. The caller calls ended when
+// it has.
+func (r *shardRunner) bound(givenUp <-chan struct{}) (ended func()) {
+	done := make(chan struct{})
+	var bounding sync.WaitGroup
+	bounding.Go(func() {
+		select {
+		case <-givenUp:
+		case <-done:
+			return
+		}
+		most := r.member.discardTimeout()
+		afterOrDone(r.member.config.Clock.NewTimer(most), done, func() {
+			r.member.config.Exit(fmt.Sprintf(
+				"what was prepared for %s has not ended %v after it was given up", r.shard.ID, most))
+		})
+	})
+	return func() {
+		close(done)
+		bounding.Wait()
+	}
+}
+
+// discardTimeouts is how many HandoffTimeouts a preparation that is given up may take to end. Its
 // fence is closed, so there is no hurry.
 const discardTimeouts = 24
 
@@ -306,6 +321,7 @@ func (r *shardRunner) newAhead(ctx context.Context) *preparation {
 // fill builds and warms p, and returns the lane's answer.
 func (l *preparing) fill(ctx context.Context, p *preparation, number int) shardrun.Answer {
 	if p.err == nil {
+		defer l.bound(p.filling.Done())()
 		p.err = p.build(context.WithoutCancel(ctx), l.shardRunner)
 	}
 	if p.err == nil {

@@ -66,8 +66,9 @@ type half struct {
 	end context.CancelCauseFunc
 	// owned is set while writes pass.
 	owned atomic.Bool
-	// closed is closed by the method close.
-	closed chan struct{}
+	// closed is closed by the method close, once.
+	closing sync.Once
+	closed  chan struct{}
 	// running is closed once Run waits for nothing.
 	running chan struct{}
 	// writes counts the writes that the fence has let pass.
@@ -253,6 +254,7 @@ func (h *half) work() fleet.Work {
 			return 0
 		},
 		Closed:  h.closed,
+		Close:   h.close,
 		Running: sync.OnceFunc(func() { close(h.running) }),
 	}
 }
@@ -274,12 +276,14 @@ func (h *half) open(ctx context.Context, member string) {
 
 var errChecked = errors.New("the check has ended")
 
-// close stops all writes, including those in progress. It is called once.
+// close stops all writes, including those in progress.
 func (h *half) close() {
-	h.owned.Store(false)
-	h.end(errChecked)
-	h.fence.Close()
-	close(h.closed)
+	h.closing.Do(func() {
+		h.owned.Store(false)
+		h.end(errChecked)
+		h.fence.Close()
+		close(h.closed)
+	})
 }
 
 // countedWrites counts the writes that reach it.

@@ -113,7 +113,7 @@ func ExampleReport() {
 	// Output:
 	// one kind of request outside of the ranges
 	// - issuer: update secrets in namespace vault, 3 times, in (*Issuer).store (issuer.go:71)
-	//   Two owners would write there, so a fleet refuses it: leave it to a controller of that namespace, or make this one a singleton.
+	//   Two owners could write there, so Shard.Config refuses it: leave it to a controller of that namespace, or make this one a singleton.
 	//   See docs/library.md#what-must-be-true-of-your-controller
 	// - On namespaces/01 the controllers have written nothing, so nothing is known of it.
 	//   Work on more namespaces, whose names differ in their first letters.

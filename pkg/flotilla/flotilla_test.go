@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
@@ -311,6 +312,12 @@ func buildOf(t *testing.T, builds ...Build) (fleet.Instance, *atomic.Int32, erro
 
 func buildIn(t *testing.T, f *Fleet, builds ...Build) (fleet.Instance, *atomic.Int32, error) {
 	t.Helper()
+	return buildWith(t, f, func() {}, builds...)
+}
+
+// buildWith is buildIn with a function that closes the fence.
+func buildWith(t *testing.T, f *Fleet, closeFence func(), builds ...Build) (fleet.Instance, *atomic.Int32, error) {
+	t.Helper()
 	var names []string
 	for i, build := range builds {
 		names = append(names, string(rune('a'+i)))
@@ -326,6 +333,7 @@ func buildIn(t *testing.T, f *Fleet, builds ...Build) (fleet.Instance, *atomic.I
 		Controllers: names,
 		Fence:       func(rt http.RoundTripper) http.RoundTripper { return rt },
 		Term:        func() int32 { return 1 },
+		Close:       closeFence,
 		Running:     func() { running.Add(1) },
 	})
 	return instance, &running, err
@@ -371,41 +379,70 @@ func TestAnErrorEndsAllControllersOfTheShard(t *testing.T) {
 	}
 }
 
+// stuck is a Runnable of which one method hangs.
+type stuck struct {
+	run, warm func() error
+	close     func()
+}
+
+func (s stuck) Run(context.Context) error  { return s.run() }
+func (s stuck) Warm(context.Context) error { return s.warm() }
+func (s stuck) Close()                     { s.close() }
+
 // TestAnErrorBesideAControllerThatHangs checks that a shard on which nothing works any more does not
-// stay owned: the process ends, unless the shard was to be given up meanwhile.
+// stay owned: its fence closes and the process ends, unless the shard was to be given up meanwhile.
 func TestAnErrorBesideAControllerThatHangs(t *testing.T) {
 	failed := errors.New("the cloud is down")
-	returns := func(*Shard, <-chan struct{}) error { return failed }
-	fails := func(s *Shard, free <-chan struct{}) error { s.Fail(failed); <-free; return nil }
+	ok, returns := func() error { return nil }, func() error { return failed }
+	// a hangs, and b fails.
+	type fault func(s *Shard, hang func() error) (a, b stuck)
+	runs := func(_ *Shard, hang func() error) (a, b stuck) {
+		return stuck{hang, ok, nil}, stuck{returns, ok, nil}
+	}
+	fails := func(s *Shard, hang func() error) (a, b stuck) {
+		return stuck{hang, ok, nil}, stuck{func() error { s.Fail(failed); return hang() }, ok, nil}
+	}
+	fills := func(_ *Shard, hang func() error) (a, b stuck) {
+		return stuck{nil, hang, func() {}}, stuck{nil, returns, func() {}}
+	}
+	failsToFill := func(s *Shard, hang func() error) (a, b stuck) {
+		return stuck{nil, hang, func() {}}, stuck{nil, func() error { s.Fail(failed); return nil }, func() {}}
+	}
+	closes := func(_ *Shard, hang func() error) (a, b stuck) {
+		return stuck{nil, ok, func() { _ = hang() }}, stuck{nil, returns, func() {}}
+	}
 	const never, most = time.Hour, 20 * time.Second
 	for name, tc := range map[string]struct {
-		fail   func(s *Shard, free <-chan struct{}) error
+		fault  fault
 		asked  time.Duration // when the shard is to be given up
+		closed time.Duration
 		exited time.Duration
 		hang   string
 	}{
-		"a controller returns an error": {returns, never, most, ": a"},
-		"a controller calls Fail":       {fails, never, most, ": a, b"},
-		"the shard is given up":         {returns, most - time.Second, 0, ""},
+		"a controller returns an error":      {runs, never, DefaultHandoffTimeout, most, ": a"},
+		"a controller calls Fail":            {fails, never, DefaultHandoffTimeout, most, ": a, b"},
+		"the shard is given up soon":         {runs, DefaultHandoffTimeout - 1, 0, 0, ""},
+		"the shard is given up":              {runs, most - time.Second, DefaultHandoffTimeout, 0, ""},
+		"caches cannot be filled":            {fills, never, DefaultHandoffTimeout, most, ": a"},
+		"a controller calls Fail in Warm":    {failsToFill, never, DefaultHandoffTimeout, most, ": a"},
+		"a controller hangs when it closes":  {closes, never, DefaultHandoffTimeout, most, ": a"},
+		"the shard is given up while closed": {closes, most - time.Second, DefaultHandoffTimeout, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var reason string
-				var exited time.Duration
+				var closed, exited time.Duration
 				began := time.Now()
 				f := newFleet(t, func(o *Options) {
 					o.Clock = clock.RealClock{}
 					o.Exit = func(why string) { reason, exited = why, time.Since(began) }
 				})
 				free := make(chan struct{})
-				run := func(run func(*Shard) error) Build {
-					return func(_ context.Context, s *Shard) (Runnable, error) {
-						return RunnableFunc(func(context.Context) error { return run(s) }), nil
-					}
-				}
-				instance, _, err := buildIn(t, f,
-					run(func(*Shard) error { <-free; return nil }),
-					run(func(s *Shard) error { return tc.fail(s, free) }))
+				hang := func() error { <-free; return nil }
+				closeFence := func() { closed = time.Since(began) }
+				instance, _, err := buildWith(t, f, closeFence,
+					func(_ context.Context, s *Shard) (Runnable, error) { a, _ := tc.fault(s, hang); return a, nil },
+					func(_ context.Context, s *Shard) (Runnable, error) { _, b := tc.fault(s, hang); return b, nil })
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -418,6 +455,9 @@ func TestAnErrorBesideAControllerThatHangs(t *testing.T) {
 				close(free)
 				if err := <-ended; !errors.Is(err, failed) {
 					t.Errorf("Run returned %v, want the controller's error", err)
+				}
+				if closed != tc.closed {
+					t.Errorf("the fence closed after %v, want %v", closed, tc.closed)
 				}
 				if exited != tc.exited || !strings.HasSuffix(reason, tc.hang) {
 					t.Errorf("the process ended after %v with %q, want %v and %q at its end",
@@ -443,6 +483,35 @@ func TestFailEndsAPreparation(t *testing.T) {
 	defer instance.Close()
 	if err := instance.Warm(t.Context()); !errors.Is(err, failed) || !strings.Contains(err.Error(), "controller a on namespaces/00") {
 		t.Errorf("Warm returned %v, want the error of controller a", err)
+	}
+}
+
+// TestFailBetweenWarmAndRun checks that a prepared instance that has failed is not taken for one
+// that can run.
+func TestFailBetweenWarmAndRun(t *testing.T) {
+	failed := errors.New("the cloud is down")
+	var s *Shard
+	instance, _, err := buildOf(t, func(_ context.Context, of *Shard) (Runnable, error) {
+		s = of
+		return warmer{}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer instance.Close()
+	if err := instance.Warm(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.Fail(nil)
+	if err := instance.CatchUp(t.Context(), fence.Writes{}); err != nil {
+		t.Errorf("Fail(nil) is a failure: %v", err)
+	}
+	s.Fail(failed)
+	if err := instance.CatchUp(t.Context(), fence.Writes{}); !errors.Is(err, failed) {
+		t.Errorf("CatchUp returned %v", err)
+	}
+	if err := instance.(fleet.Refresher).Refresh(t.Context()); !errors.Is(err, failed) {
+		t.Errorf("Refresh returned %v", err)
 	}
 }
 

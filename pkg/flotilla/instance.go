@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,6 +25,8 @@ type instance struct {
 	work      fleet.Work
 	informers *informer.Factory
 	runnables []named
+	// left are those that have not returned from what was called last.
+	left remaining
 	// failed ends with the first error of a controller, given to fail.
 	failed context.Context // Lives exactly as long as the instance.
 	fail   context.CancelCauseFunc
@@ -100,21 +103,40 @@ func (p *process) namespaced(gvr schema.GroupVersionResource) (bool, error) {
 // Warm implements fleet.Instance. It fills the informers and the controllers' own caches at the
 // same time.
 func (i *instance) Warm(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(i.failed, func() { cancel(context.Cause(i.failed)) })()
+	return i.unlessFailed(ctx, i.fill)
+}
+
+// unlessFailed calls f with a context that also ends when the instance fails. It returns the
+// instance's error then, and otherwise f's.
+func (i *instance) unlessFailed(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(i.failed, cancel)()
+	err := f(ctx)
+	if i.failed.Err() != nil {
+		return context.Cause(i.failed)
+	}
+	return err
+}
+
+// fill is Warm, but goes on if the instance fails: a cache that cannot be filled fails it.
+func (i *instance) fill(ctx context.Context) error {
 	var filling sync.WaitGroup
 	fill := func(what string, warm func(context.Context) error) {
 		filling.Go(func() {
-			if err := warm(ctx); err != nil {
-				cancel(fmt.Errorf("filling the caches of %s%s: %w", what, i.work.Shard.ID, err))
+			if err := warm(ctx); err != nil && ctx.Err() == nil {
+				i.fail(fmt.Errorf("filling the caches of %s%s: %w", what, i.work.Shard.ID, err))
 			}
 		})
 	}
 	fill("", i.informers.Warm)
 	for _, r := range i.runnables {
 		if w, ok := r.Runnable.(Warmer); ok {
-			fill("controller "+r.name+" for ", w.Warm)
+			i.left.add(r.name)
+			fill("controller "+r.name+" for ", func(ctx context.Context) error {
+				defer i.left.remove(r.name)
+				return w.Warm(ctx)
+			})
 		}
 	}
 	filling.Wait()
@@ -128,25 +150,21 @@ func (i *instance) CatchUp(ctx context.Context, writes fence.Writes) error {
 	for resource, last := range writes.GroupResources() {
 		marks[resource] = informer.Mark{Version: last.Version, Gone: last.Gone}
 	}
-	return i.informers.CatchUp(ctx, marks)
+	return i.unlessFailed(ctx, func(ctx context.Context) error {
+		return i.informers.CatchUp(ctx, marks)
+	})
 }
 
 // Refresh implements fleet.Refresher.
 func (i *instance) Refresh(ctx context.Context) error {
-	return i.informers.Refresh(ctx)
+	return i.unlessFailed(ctx, i.informers.Refresh)
 }
 
 // Run implements fleet.Instance. The informers keep running until the last controller has returned.
 // If nothing was prepared, Run fills the caches first: a shard does not run before that.
 func (i *instance) Run(ctx context.Context) error {
-	if !i.warm {
-		if err := i.Warm(ctx); err != nil {
-			i.Close()
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
-		}
+	if !i.warm && i.warmOrClose(ctx) != nil {
+		return context.Cause(i.failed) // nil if only ctx has ended
 	}
 	defer i.informers.Shutdown()
 	i.informers.StartWithContext(context.WithoutCancel(ctx))
@@ -155,10 +173,10 @@ func (i *instance) Run(ctx context.Context) error {
 	defer cancel()
 	defer context.AfterFunc(i.failed, cancel)()
 	var running sync.WaitGroup
-	left := remainingOf(i.runnables)
 	for _, r := range i.runnables {
+		i.left.add(r.name)
 		running.Go(func() {
-			defer left.remove(r.name)
+			defer i.left.remove(r.name)
 			if err := r.Run(ctx); err != nil && ctx.Err() == nil {
 				i.fail(fmt.Errorf("controller %s on %s: %w", r.name, i.work.Shard.ID, err))
 			}
@@ -171,41 +189,70 @@ func (i *instance) Run(ctx context.Context) error {
 	})
 	<-ctx.Done() // even if every controller returns because it has nothing to do
 	err := context.Cause(i.failed)
-	i.await(asked, &running, left)
+	i.await(asked, &running)
 	return err
 }
 
-// await returns once all controllers have returned. How long they may take is bounded by the claim
-// once asked has ended. If they end because one has failed, nobody else would notice that another
-// one does not return: the shard is owned, and nothing works on it.
-func (i *instance) await(asked context.Context, running *sync.WaitGroup, left *remaining) {
+// warmOrClose is Warm, with the bounds of Run. If it returns an error, the instance is closed.
+func (i *instance) warmOrClose(ctx context.Context) error {
+	var err error
+	var filling sync.WaitGroup
+	filling.Go(func() {
+		if err = i.Warm(ctx); err != nil {
+			i.Close()
+		}
+	})
+	i.await(ctx, &filling)
+	return err
+}
+
+// await returns once running is done. How long that may take after asked has ended is bounded by
+// the claim. If it ends because a controller has failed, nobody else would notice that another one
+// does not return: the shard is owned, and nothing works on it. Then the fence closes after
+// HandoffTimeout, as it does when a shard is handed over, and a LeaseDuration later the process
+// ends.
+func (i *instance) await(asked context.Context, running *sync.WaitGroup) {
 	returned := make(chan struct{})
 	go func() { // which ends when await does
 		running.Wait()
 		close(returned)
 	}()
+	select {
+	case <-returned:
+	case <-asked.Done():
+	case <-i.failed.Done():
+	}
 	o := i.process.options
-	patience := o.HandoffTimeout + o.Timing.LeaseDuration
-	election.Await(asked, o.Clock, returned, patience)
-	if names := left.list(); len(names) > 0 && asked.Err() == nil {
-		o.Exit(fmt.Sprintf("%v, and %v later these controllers of the shard have not returned: %s",
-			context.Cause(i.failed), patience, strings.Join(names, ", ")))
+	lasts := func(d time.Duration) bool {
+		election.Await(asked, o.Clock, returned, d)
+		select {
+		case <-returned:
+			return false
+		default:
+			return asked.Err() == nil
+		}
+	}
+	if lasts(o.HandoffTimeout) {
+		i.work.Close()
+		if lasts(o.Timing.LeaseDuration) {
+			o.Exit(fmt.Sprintf("%v, and %v later these controllers of the shard have not returned: %s",
+				context.Cause(i.failed), o.HandoffTimeout+o.Timing.LeaseDuration,
+				strings.Join(i.left.list(), ", ")))
+		}
 	}
 	<-returned
 }
 
-// remaining are the names of the controllers that have not returned.
+// remaining are names of controllers. Its methods may be called concurrently.
 type remaining struct {
 	mu    sync.Mutex
 	names []string
 }
 
-func remainingOf(runnables []named) *remaining {
-	var names []string
-	for _, r := range runnables {
-		names = append(names, r.name)
-	}
-	return &remaining{names: names}
+func (r *remaining) add(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.names = append(r.names, name)
 }
 
 func (r *remaining) remove(name string) {
@@ -224,7 +271,9 @@ func (r *remaining) list() []string {
 func (i *instance) Close() {
 	for _, r := range i.runnables {
 		if c, ok := r.Runnable.(Closer); ok {
+			i.left.add(r.name)
 			c.Close()
+			i.left.remove(r.name)
 		}
 	}
 	i.informers.Shutdown()

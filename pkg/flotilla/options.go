@@ -133,8 +133,9 @@ type Options struct {
 	// Clock measures claims. Default: the machine's.
 	Clock election.Clock
 	// Exit ends the process at once. It is called when a controller has not returned by the time
-	// that others may take its shard, and when one of the member's loops hangs. Default: it logs the
-	// reason and ends the process with status 1.
+	// that others may take its shard, or HandoffTimeout and a LeaseDuration after another controller
+	// of the shard failed; when what was prepared does not end long after it was given up; and when
+	// one of the member's loops hangs. Default: it logs the reason and ends the process with status 1.
 	Exit func(reason string)
 }
 

@@ -124,8 +124,8 @@ func (f Finding) Advice() string {
 	case f.Writes() && f.ClusterScoped:
 		advice = "Each range may make this write: let it be the same from all, or make it a singleton's."
 	case f.Writes():
-		advice = "Two owners would write there, so a fleet refuses it: leave it to a controller of " +
-			"that namespace, or make this one a singleton."
+		advice = "Two owners could write there, so Shard.Config refuses it: leave it to a controller " +
+			"of that namespace, or make this one a singleton."
 	case f.Informer:
 		advice, see = "Take the informer from Shard.Informers: it holds the objects of the range.", holds
 	case f.Namespace == "":

@@ -95,10 +95,14 @@ func (s *Shard) Wrap(rt http.RoundTripper) http.RoundTripper { return s.work.Fen
 
 // Fail ends all controllers of the shard because of err, as an error from Run does. It is for a
 // Runnable that cannot return its error yet, because it waits for something that it has started. If
-// a controller does not return then, the process ends, since nothing works on the shard any more.
-// During Warm, Fail ends the preparation of the shard. Only the first call counts; once the shard
-// is to be given up, none does.
+// a controller does not return then, its writes are refused after [Options.HandoffTimeout], and a
+// LeaseDuration later the process ends, since nothing works on the shard any more. During Warm,
+// Fail ends the preparation of the shard. Only the first call counts; once the shard is to be given
+// up, none does. Fail(nil) does nothing.
 func (s *Shard) Fail(err error) {
+	if err == nil {
+		return
+	}
 	s.fail(fmt.Errorf("controller %s on %s: %w", s.Controller(), s, err))
 }
 

@@ -28,7 +28,8 @@ type Setup func(mgr manager.Manager) error
 // Build returns a function that runs the controllers of setup on a shard, for flotilla.Fleet's
 // Namespaced or Singleton. scheme is as in manager.Options. The Managers of one controller share
 // one RESTMapper, within the controller's limit of requests. The result may be given to several
-// controllers and fleets: each has its own RESTMapper.
+// controllers and fleets: each has its own RESTMapper. For anything that setup needs of the shard,
+// such as Shard.AnyNamespace, write the flotilla.Build yourself and call [New] in it.
 func Build(scheme *runtime.Scheme, setup Setup) flotilla.Build {
 	shared := &mappers{}
 	return func(ctx context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
@@ -51,8 +52,8 @@ func Options(s *flotilla.Shard, scheme *runtime.Scheme) manager.Options {
 			// Each shard has a controller of the same name.
 			SkipNameValidation: ptr.To(true),
 			EnableWarmup:       ptr.To(true),
-			// The fleet bounds how long a shard is prepared. To fail earlier would only begin the
-			// lists of a large cluster again.
+			// The fleet bounds how long a shard is prepared, by default to as long. To fail earlier
+			// would only begin the lists of a large cluster again.
 			CacheSyncTimeout: 10 * time.Minute,
 		},
 	}
