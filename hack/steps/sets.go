@@ -151,8 +151,9 @@ var (
 		commands: []command{goTest("-count=1", "-p=3", "-timeout=20m", "./test/integration/...", "./test/controlplane/...")},
 	}
 	garbageStep = step{
-		name: "garbage", what: "300 random owner graphs: the garbage collector in parts compared with upstream's (ARGS=\"-seed N\" repeats them)", long: "a minute and a half",
-		tools: plane, commands: []command{fresh("-timeout=30m", "-v", "-run=TestSameAsStock$", "./test/integration/garbage", "-graphs=300")},
+		name: "garbage", what: "300 random owner graphs, twice: the garbage collector in parts, and a fleet of three processes, compared with upstream's (ARGS=\"-seed N\" repeats them)", long: "4 minutes",
+		tools: plane, member: true,
+		commands: []command{fresh("-timeout=30m", "-v", "-run=TestSameAsStock$|TestMembersSameAsStock$", "./test/integration/garbage", "-graphs=300", "-processes")},
 	}
 	e2eStep = step{
 		name: "e2e", what: "fleets of processes on a real control plane, judged by its audit log", long: "5 minutes", tools: plane, member: true,

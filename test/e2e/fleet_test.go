@@ -147,6 +147,30 @@ func (f *fleetRun) join(t *testing.T, name string) {
 	anonymous := harness.Caller(t, rest.AnonymousClientConfig(f.plane.AdminConfig()))
 	harness.Eventually(t, leaseDuration+harness.Patience, name+" is ready", f.members[name].As(anonymous).Ready)
 	f.settle(t, leaseDuration+harness.Patience)
+	// Upstream's collector logs an error if its shard moves before that.
+	harness.Eventually(t, harness.Patience, "garbage collectors have synced", f.collectorsSynced)
+}
+
+// collectorsSynced is the condition that every garbage collector has filled its caches.
+func (f *fleetRun) collectorsSynced(ctx context.Context) error {
+	holders, err := f.readHolders(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range f.plan.Shards() {
+		if !s.Namespaced() && s.ID.String() != "cluster/garbage" {
+			continue
+		}
+		log, err := f.members[holders[s.ID.String()]].Log()
+		if err != nil {
+			return err
+		}
+		lease := fmt.Sprintf("lease=%q", leaseapi.ShardLease(f.name, s.ID))
+		if !harness.HasLine(log, "Garbage collector: all resource monitors have synced", lease) {
+			return fmt.Errorf("the collector of %v has not synced", s.ID)
+		}
+	}
+	return nil
 }
 
 // leave stops a member during a change in every namespace.

@@ -294,22 +294,14 @@ func TestOwnersElsewhere(t *testing.T) {
 		elsewhere[id{configMap.name, space, "x"}] = blocking(n)
 	}
 	s := newFixture(t, elsewhere)
-	for _, r := range s.halves() {
+	halves, err := shard.EqualRanges(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range halves {
 		defer s.ofRange(r).stop()
 	}
 	s.become(n)
-}
-
-// halves returns two ranges with two of the fixture's four namespaces each. Equal ranges would not
-// do: names that differ in their last character lie close together.
-func (s *fixture) halves() []shard.Range {
-	s.T.Helper()
-	var keys []uint64
-	for _, space := range s.spaces {
-		keys = append(keys, shard.Hash(space))
-	}
-	slices.Sort(keys)
-	return []shard.Range{{Start: 0, End: keys[2]}, {Start: keys[2], End: 0}}
 }
 
 // TestOwnersElsewhereAreReported checks for which dependents of an owner in another namespace there
@@ -319,18 +311,17 @@ func TestOwnersElsewhereAreReported(t *testing.T) {
 	for space := 1; space < 4; space++ {
 		elsewhere[id{configMap.name, space, "x"}] = blocking(n)
 	}
-	for name, cut := range map[string]func(*fixture) []shard.Range{
-		"stock":      nil,
-		"one range":  func(*fixture) []shard.Range { return []shard.Range{everything()} },
-		"two ranges": (*fixture).halves,
-	} {
+	for name, count := range map[string]int{"stock": 0, "one range": 1, "two ranges": 2} {
 		t.Run(name, func(t *testing.T) {
 			s := newFixture(t, elsewhere)
 			reported := func(int) bool { return true }
-			if cut == nil {
+			if count == 0 {
 				defer startStock(t, s.sandbox).stop()
 			} else {
-				ranges := cut(s)
+				ranges, err := shard.EqualRanges(count)
+				if err != nil {
+					t.Fatal(err)
+				}
 				of := func(space int) int {
 					return slices.IndexFunc(ranges, func(r shard.Range) bool { return r.ContainsNamespace(s.spaces[space]) })
 				}

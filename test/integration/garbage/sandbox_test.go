@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
 	"github.com/flotilla-kube/flotilla/test/harness"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -61,6 +63,11 @@ type api struct {
 }
 
 func newAPI(t testing.TB) *api {
+	t.Helper()
+	return newAPIOf(t, plane)
+}
+
+func newAPIOf(t testing.TB, plane *controlplane.ControlPlane) *api {
 	t.Helper()
 	config := rest.CopyConfig(plane.AdminConfig())
 	config.QPS = -1
@@ -151,7 +158,7 @@ func newSandbox(t testing.TB, a *api, name string, spaces int) *sandbox {
 	t.Helper()
 	sb := &sandbox{api: a, name: name, uids: map[id]types.UID{}}
 	for i := range spaces {
-		sb.spaces = append(sb.spaces, fmt.Sprintf("%s-%d", name, i))
+		sb.spaces = append(sb.spaces, spread(name, i))
 	}
 	err := harness.InParallel(spaces, func(i int) error {
 		_, err := a.client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: sb.spaces[i]}}, metav1.CreateOptions{})
@@ -164,6 +171,18 @@ func newSandbox(t testing.TB, a *api, name string, spaces int) *sandbox {
 		t.Fatal(err)
 	}
 	return sb
+}
+
+// spread returns a name for namespace i of a sandbox. Four in a row lie in the four quarters of the
+// keyspace, the first two of them in different halves. Names that differ only at the end would lie
+// close together.
+func spread(name string, i int) string {
+	quarter := []uint64{0, 2, 1, 3}[i%4]
+	for try := 0; ; try++ {
+		if space := fmt.Sprintf("%x-%s-%d", try, name, i); shard.Hash(space)>>62 == quarter {
+			return space
+		}
+	}
 }
 
 func kindOf(name string) kind {
