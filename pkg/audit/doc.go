@@ -48,11 +48,11 @@
 // write beyond either is undecided. The API server ends every request at its --request-timeout. And
 // a holder that is not released has stopped before its Lease has run out, so a network, a server or
 // a clock that stood still has delayed a write that arrives later and takes effect under the next
-// holder. Before a release all work has returned, its requests answered or cut off. So a log
-// without faults of servers or members has none in flight, and Undisturbed returns an error if
-// there is one. A write that arrived later and was accepted is a violation; DeniedLate counts those
-// that were refused, by the code of the answer, which shows what a fence in the API server has
-// done.
+// holder. Before a release all work has returned, its requests answered or, after a second, given
+// up. So a log without faults of servers or members has none in flight, and Undisturbed returns an
+// error if there is one. A write that arrived later and was accepted is a violation; DeniedLate
+// counts those that were refused, by the code of the answer, which shows what a fence in the API
+// server has done.
 //
 // Members may make writes without the fence's part only for the fleet's own requests: those for its
 // Leases and its leader locks, Events, creating service accounts in kube-system, tokens, and

@@ -21,7 +21,7 @@ type Flight struct {
 	// After is how long after the end of the term it was answered.
 	After time.Duration
 	// Released is set if the term ended by a release. Before a release, a holder stops its work and
-	// cancels its requests.
+	// waits for the answers to its requests, for a second.
 	Released bool
 }
 

@@ -110,7 +110,8 @@ type Config struct {
 	// miss when the controller begins again in another instance. Default: none does.
 	Forgets func(controller string) bool
 	// Build makes the work of a shard without starting it. After an error the member tries again.
-	// ctx supplies values only; the work must not depend on its end.
+	// ctx supplies values only; the work must not depend on its end. Build must return within 24
+	// HandoffTimeouts, or the process may be ended.
 	Build func(ctx context.Context, work Work) (Instance, error)
 	// Expect is called with the ranges of the shards whose work this member does, prepares or is
 	// about to: before the first Build of each, and whenever they change. A Build that has begun
@@ -221,10 +222,11 @@ type Work struct {
 	// Term returns the term of the claim behind the fence, or 0 before the shard is owned and after
 	// the fence has closed.
 	Term func() int32
-	// Closed is closed once the fence is closed for good. Close closes it so: for work that has
-	// failed and does not end.
+	// Closed is closed once the fence is closed for good.
 	Closed <-chan struct{}
-	Close  func()
+	// Close closes the fence for good, in the middle of Run: for work that has failed and does not
+	// end. Requests under way end with the claim.
+	Close func()
 	// Running must be called once from within the instance's Run, when the work is under way and no
 	// longer waits for caches. It does not block.
 	Running func()

@@ -78,7 +78,7 @@ func preparationThatDoesNotEnd(t *testing.T, hangs string) {
 		s.exits = nil
 		s.mu.Unlock()
 		if early > 0 || len(exits) == 0 || !strings.HasPrefix(exits[0], "what was prepared for ") {
-			t.Errorf("the process was ended for %q, %d times too early; want once for each preparation", exits, early)
+			t.Errorf("the process was ended for %q, %d times too early; want it for a preparation, and not too early", exits, early)
 		}
 		close(free)
 		<-b.ended

@@ -47,6 +47,7 @@ func (w *working) warmed(ctx context.Context) (*preparation, error) {
 		return nil, err
 	}
 	p.began = w.member.config.Clock.Now()
+	defer w.bound(ctx.Done())()
 	if err = p.build(context.WithoutCancel(ctx), w.shardRunner); err == nil {
 		err = p.instance.Warm(ctx)
 	}

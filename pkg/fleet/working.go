@@ -338,6 +338,10 @@ func (w *working) attempted(ctx context.Context, err error) (time.Duration, bool
 func (w *working) runInHand(ctx context.Context) error {
 	m, claim, p := w.member, w.claim, w.hand
 	w.hand = nil
+	if isClosed(p.closed) {
+		w.discard(p)
+		return errors.New("the work has closed its fence before it began")
+	}
 	p.stopped = func() { w.term.stop(claim.Term(), m.config.Clock.Now()) }
 	defer p.closeFence()
 	w.term.resume(claim.Term())

@@ -24,7 +24,9 @@ const (
 
 // Build makes a controller for a shard. After an error the fleet tries again after a while, for as
 // long as the shard belongs to this member. Build may use the values of ctx, such as a logger; what
-// it builds must not depend on when ctx ends.
+// it builds must not depend on when ctx ends. It must return within 24 times
+// [Options.HandoffTimeout], 2 minutes by default: after that the process is ended if the shard no
+// longer belongs to this member.
 type Build func(ctx context.Context, s *Shard) (Runnable, error)
 
 // Runnable is one controller of one shard.

@@ -411,27 +411,26 @@ func TestAnErrorBesideAControllerThatHangs(t *testing.T) {
 	closes := func(_ *Shard, hang func() error) (a, b stuck) {
 		return stuck{nil, ok, func() { _ = hang() }}, stuck{nil, returns, func() {}}
 	}
-	const never, most = time.Hour, 20 * time.Second
+	const never, most, noTime = time.Hour, 20 * time.Second, time.Duration(-1)
 	for name, tc := range map[string]struct {
-		fault  fault
-		asked  time.Duration // when the shard is to be given up
-		closed time.Duration
-		exited time.Duration
-		hang   string
+		fault fault
+		// When the shard is to be given up, its fence is closed and the process ended.
+		asked, closed, exited time.Duration
+		hang                  string
 	}{
 		"a controller returns an error":      {runs, never, DefaultHandoffTimeout, most, ": a"},
 		"a controller calls Fail":            {fails, never, DefaultHandoffTimeout, most, ": a, b"},
-		"the shard is given up soon":         {runs, DefaultHandoffTimeout - 1, 0, 0, ""},
-		"the shard is given up":              {runs, most - time.Second, DefaultHandoffTimeout, 0, ""},
+		"the shard is given up soon":         {runs, DefaultHandoffTimeout - 1, noTime, noTime, ""},
+		"the shard is given up":              {runs, most - time.Second, DefaultHandoffTimeout, noTime, ""},
 		"caches cannot be filled":            {fills, never, DefaultHandoffTimeout, most, ": a"},
 		"a controller calls Fail in Warm":    {failsToFill, never, DefaultHandoffTimeout, most, ": a"},
 		"a controller hangs when it closes":  {closes, never, DefaultHandoffTimeout, most, ": a"},
-		"the shard is given up while closed": {closes, most - time.Second, DefaultHandoffTimeout, 0, ""},
+		"the shard is given up while closed": {closes, most - time.Second, DefaultHandoffTimeout, noTime, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var reason string
-				var closed, exited time.Duration
+				closed, exited := noTime, noTime
 				began := time.Now()
 				f := newFleet(t, func(o *Options) {
 					o.Clock = clock.RealClock{}
@@ -463,7 +462,7 @@ func TestAnErrorBesideAControllerThatHangs(t *testing.T) {
 					t.Errorf("the process ended after %v with %q, want %v and %q at its end",
 						exited, reason, tc.exited, tc.hang)
 				}
-				if tc.exited > 0 && !strings.Contains(reason, failed.Error()) {
+				if tc.exited != noTime && !strings.Contains(reason, failed.Error()) {
 					t.Errorf("%q does not say why the shard was ended", reason)
 				}
 			})

@@ -166,7 +166,6 @@ func (i *instance) Run(ctx context.Context) error {
 	if !i.warm && i.warmOrClose(ctx) != nil {
 		return context.Cause(i.failed) // nil if only ctx has ended
 	}
-	defer i.informers.Shutdown()
 	i.informers.StartWithContext(context.WithoutCancel(ctx))
 	asked := ctx
 	ctx, cancel := context.WithCancel(asked)
@@ -189,32 +188,32 @@ func (i *instance) Run(ctx context.Context) error {
 	})
 	<-ctx.Done() // even if every controller returns because it has nothing to do
 	err := context.Cause(i.failed)
-	i.await(asked, &running)
+	i.await(asked, func() {
+		running.Wait()
+		i.shutdown()
+	})
 	return err
 }
 
 // warmOrClose is Warm, with the bounds of Run. If it returns an error, the instance is closed.
 func (i *instance) warmOrClose(ctx context.Context) error {
 	var err error
-	var filling sync.WaitGroup
-	filling.Go(func() {
+	i.await(ctx, func() {
 		if err = i.Warm(ctx); err != nil {
 			i.Close()
 		}
 	})
-	i.await(ctx, &filling)
 	return err
 }
 
-// await returns once running is done. How long that may take after asked has ended is bounded by
-// the claim. If it ends because a controller has failed, nobody else would notice that another one
+// await calls f. How long f may take after asked has ended is bounded by the claim. If f ends because a controller has failed, nobody else would notice that another one
 // does not return: the shard is owned, and nothing works on it. Then the fence closes after
 // HandoffTimeout, as it does when a shard is handed over, and a LeaseDuration later the process
 // ends.
-func (i *instance) await(asked context.Context, running *sync.WaitGroup) {
+func (i *instance) await(asked context.Context, f func()) {
 	returned := make(chan struct{})
 	go func() { // which ends when await does
-		running.Wait()
+		f()
 		close(returned)
 	}()
 	select {
@@ -235,7 +234,7 @@ func (i *instance) await(asked context.Context, running *sync.WaitGroup) {
 	if lasts(o.HandoffTimeout) {
 		i.work.Close()
 		if lasts(o.Timing.LeaseDuration) {
-			o.Exit(fmt.Sprintf("%v, and %v later these controllers of the shard have not returned: %s",
+			o.Exit(fmt.Sprintf("%v, and %v later these have not returned: %s",
 				context.Cause(i.failed), o.HandoffTimeout+o.Timing.LeaseDuration,
 				strings.Join(i.left.list(), ", ")))
 		}
@@ -243,7 +242,7 @@ func (i *instance) await(asked context.Context, running *sync.WaitGroup) {
 	<-returned
 }
 
-// remaining are names of controllers. Its methods may be called concurrently.
+// remaining are names of controllers, and of what else runs. Its methods may be called concurrently.
 type remaining struct {
 	mu    sync.Mutex
 	names []string
@@ -276,7 +275,14 @@ func (i *instance) Close() {
 			i.left.remove(r.name)
 		}
 	}
+	i.shutdown()
+}
+
+func (i *instance) shutdown() {
+	const handlers = "handlers of its informers"
+	i.left.add(handlers)
 	i.informers.Shutdown()
+	i.left.remove(handlers)
 }
 
 // Forget implements fleet.Forgetter.

@@ -161,11 +161,18 @@ func (f *fleetRun) collectorsSynced(ctx context.Context) error {
 		if !s.Namespaced() && s.ID.String() != "cluster/garbage" {
 			continue
 		}
-		log, err := f.members[holders[s.ID.String()]].Log()
+		holder, there := f.members[holders[s.ID.String()]]
+		if !there {
+			return fmt.Errorf("%v is held by %q", s.ID, holders[s.ID.String()])
+		}
+		log, err := holder.Log()
 		if err != nil {
 			return err
 		}
 		lease := fmt.Sprintf("lease=%q", leaseapi.ShardLease(f.name, s.ID))
+		if harness.HasLine(log, "not all resource monitors could be synced", lease) {
+			return fmt.Errorf("%w: the collector of %v has begun without all of its caches", harness.ErrGiveUp, s.ID)
+		}
 		if !harness.HasLine(log, "Garbage collector: all resource monitors have synced", lease) {
 			return fmt.Errorf("the collector of %v has not synced", s.ID)
 		}

@@ -8,7 +8,11 @@
 //     for that request. It gives the request up when the claim ends, or when its Lease expires.
 //   - The User-Agent of every request says under which claim it was made.
 //   - Afterwards the fence reports what was written last, and whether that is known ([Writes]).
-//   - The fence never waits, and is safe for concurrent use.
+//   - A write that was sent is answered although its caller has given it up, if the answer comes
+//     within a second and the claim does not end before. So what a controller has sent when it is
+//     told to stop is known, and done, before its Lease is released. A caller's deadline ends a
+//     write at once.
+//   - The fence waits for nothing else, and is safe for concurrent use.
 //
 // # Non-guarantees
 //

@@ -331,16 +331,78 @@ func TestFenceCancelsRequestsWhenClaimEnds(t *testing.T) {
 		if err := f.send("PUT"); time.Since(begin) != time.Second || !errors.Is(err, ErrRefused) {
 			t.Errorf("PUT = %v after %v, want the fence to give it up after 1s", err, time.Since(begin))
 		}
-		// The caller's cancellation is not the fence's error.
-		f.claim = newFakeClaim(t.Context(), f.clock.Now())
-		f.claim.endless = true
-		f.fence.Open(f.claim)
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, cancel)
-		if _, err := f.rt.RoundTrip(f.request(ctx, "PUT")); !errors.Is(err, context.Canceled) || errors.Is(err, ErrRefused) {
-			t.Errorf("PUT = %v, want the caller's cancellation", err)
-		}
 	})
+}
+
+// TestFenceAwaitsAnswers has callers that give up a request after a second.
+func TestFenceAwaitsAnswers(t *testing.T) {
+	cancelled := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(ctx)
+		time.AfterFunc(time.Second, cancel)
+		return ctx, cancel
+	}
+	late := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(ctx, time.Second)
+	}
+	atOnce := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		return ctx, cancel
+	}
+	for name, tc := range map[string]struct {
+		method  string
+		caller  func(context.Context) (context.Context, context.CancelFunc)
+		answer  time.Duration // after which the server answers
+		ends    time.Duration // when the claim does
+		err     error
+		took    time.Duration
+		sent    int
+		unknown bool
+	}{
+		"a write that is answered soon":  {"PUT", cancelled, 1900 * time.Millisecond, time.Hour, nil, 1900 * time.Millisecond, 1, false},
+		"a write that is not":            {"PUT", cancelled, time.Minute, time.Hour, context.Canceled, 2 * time.Second, 1, true},
+		"the claim ends":                 {"PUT", cancelled, time.Minute, 1500 * time.Millisecond, ErrRefused, 1500 * time.Millisecond, 1, true},
+		"a deadline":                     {"PUT", late, 1900 * time.Millisecond, time.Hour, context.DeadlineExceeded, time.Second, 1, true},
+		"a read":                         {"GET", cancelled, 1900 * time.Millisecond, time.Hour, context.Canceled, time.Second, 1, false},
+		"a caller that gave up long ago": {"PUT", atOnce, 0, time.Hour, context.Canceled, 0, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFence(t, func(t *testing.T, f *fenceTest) {
+				f.next.handle = func(req *http.Request) (*http.Response, error) {
+					select {
+					case <-req.Context().Done():
+						return nil, req.Context().Err()
+					case <-time.After(tc.answer):
+						resp := respond(`{"metadata":{"resourceVersion":"7"}}`)
+						resp.Header = http.Header{"Content-Type": {"application/json"}}
+						return resp, nil
+					}
+				}
+				f.claim.endless = true
+				f.fence.Open(f.claim)
+				end := time.AfterFunc(tc.ends, func() { f.claim.end(errEnded) })
+				defer end.Stop()
+				ctx, cancel := tc.caller(t.Context())
+				defer cancel()
+				began := time.Now()
+				resp, err := f.rt.RoundTrip(f.request(ctx, tc.method))
+				if took := time.Since(began); !errors.Is(err, tc.err) || took != tc.took || len(f.next.sent) != tc.sent {
+					t.Errorf("%v after %v, %d requests sent; want %v after %v, %d", err, took, len(f.next.sent), tc.err, tc.took, tc.sent)
+				}
+				if err == nil {
+					if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+						t.Errorf("the answer cannot be read: %v", err)
+					}
+					_ = resp.Body.Close()
+				}
+				f.fence.Close()
+				writes := f.fence.Writes(8)
+				if unknown := len(writes.Unknown()) > 0; unknown != tc.unknown {
+					t.Errorf("writes of unknown outcome: %v", writes.Unknown())
+				}
+			})
+		})
+	}
 }
 
 // A request's context must end when its answer has been read, and not before.

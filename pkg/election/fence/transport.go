@@ -35,6 +35,10 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		t.fence.cfg.OnRefused(RefusalClosed)
 		return nil, t.refuse(req, claim)
 	}
+	if err := req.Context().Err(); err != nil {
+		closeBody(req)
+		return nil, err
+	}
 	ctx, cancel := t.bound(req.Context(), claim)
 	req = req.WithContext(ctx)
 	// Checked immediately before sending, with a fresh reading of the clock.
@@ -74,7 +78,7 @@ func (t *transport) read(req *http.Request, claim Claim) (*http.Response, error)
 // bounded returns the outcome of a request and ends its context with the answer's body.
 func (t *transport) bounded(ctx context.Context, cancel context.CancelFunc, resp *http.Response, err error) (*http.Response, error) {
 	if err != nil {
-		if cause := context.Cause(ctx); errors.Is(cause, ErrRefused) {
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 			err = fmt.Errorf("%w: %w", cause, err)
 		}
 		cancel()
@@ -105,10 +109,14 @@ func (t *transport) identify(req *http.Request, claim Claim) *http.Request {
 // error.
 func (t *transport) refuse(req *http.Request, claim Claim) error {
 	t.fence.refused.Add(1)
+	closeBody(req)
+	return t.error(claim)
+}
+
+func closeBody(req *http.Request) {
 	if req.Body != nil {
 		_ = req.Body.Close()
 	}
-	return t.error(claim)
 }
 
 func (t *transport) error(claim Claim) *RefusedError {
@@ -120,9 +128,38 @@ func (t *transport) error(claim Claim) *RefusedError {
 	return err
 }
 
-// bound returns a context that ends with the claim, or at the claim's current Expiry.
+// patience is how long the fence waits for the answer to a write that its caller has given up. API
+// servers answer almost all writes sooner, and it is short beside the time for a handoff.
+const patience = time.Second
+
+// outliving returns a context that ends [patience] after parent is cancelled, but at once when
+// parent's deadline has passed. A controller that is told to stop gives up everything that it has
+// sent. The server might carry it out nevertheless, even after the Lease has been released, and
+// nobody would know.
+func outliving(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
+	stop := context.AfterFunc(parent, func() {
+		wait := patience
+		if errors.Is(parent.Err(), context.DeadlineExceeded) {
+			wait = 0
+		}
+		time.AfterFunc(wait, func() { cancel(context.Cause(parent)) })
+	})
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// bound returns a context for a write: it outlives parent, and ends with the claim, or at the
+// claim's current Expiry.
 func (t *transport) bound(parent context.Context, claim Claim) (context.Context, context.CancelFunc) {
-	ctx, cancel := t.untilEnd(parent, claim)
+	outlives, done := outliving(parent)
+	ctx, end := t.untilEnd(outlives, claim)
+	cancel := func() {
+		end()
+		done()
+	}
 	expiry := claim.Expiry()
 	if expiry.IsZero() {
 		return ctx, cancel

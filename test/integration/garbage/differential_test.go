@@ -24,11 +24,11 @@ import (
 )
 
 var (
-	graphs  = flag.Int("graphs", 0, "number of random graphs in TestSameAsStock; 0 skips the test")
-	seed    = flag.Uint64("seed", 0, "seed of the graphs in TestSameAsStock; 0 for a new one each time")
+	graphs  = flag.Int("graphs", 0, "number of random graphs in TestSameAsStock and TestMembersSameAsStock; 0 skips them")
+	seed    = flag.Uint64("seed", 0, "seed of the graphs; 0 for a new one each time")
 	batches = flag.Int("batches", 3, "batches in which the graphs are created")
 	rounds  = flag.Int("rounds", 3, "deletions in each graph")
-	calm    = flag.Bool("calm", false, "do not disturb the collectors of TestSameAsStock")
+	calm    = flag.Bool("calm", false, "do not disturb the collectors")
 )
 
 // quiet is how long nothing may change before all work counts as done.
