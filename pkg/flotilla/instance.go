@@ -206,10 +206,10 @@ func (i *instance) warmOrClose(ctx context.Context) error {
 	return err
 }
 
-// await calls f. How long f may take after asked has ended is bounded by the claim. If f ends because a controller has failed, nobody else would notice that another one
-// does not return: the shard is owned, and nothing works on it. Then the fence closes after
-// HandoffTimeout, as it does when a shard is handed over, and a LeaseDuration later the process
-// ends.
+// await calls f. How long f may take after asked has ended is bounded by the claim. If it is to end
+// because a controller has failed, nobody else would notice that another one does not return: the
+// shard is owned, and nothing works on it. Then the fence closes after HandoffTimeout, as it does
+// when a shard is handed over, and a LeaseDuration later the process ends.
 func (i *instance) await(asked context.Context, f func()) {
 	returned := make(chan struct{})
 	go func() { // which ends when await does
@@ -242,7 +242,8 @@ func (i *instance) await(asked context.Context, f func()) {
 	<-returned
 }
 
-// remaining are names of controllers, and of what else runs. Its methods may be called concurrently.
+// remaining are names of controllers, and of what else runs. Its methods may be called
+// concurrently.
 type remaining struct {
 	mu    sync.Mutex
 	names []string

@@ -97,8 +97,8 @@ func (s *Shard) Wrap(rt http.RoundTripper) http.RoundTripper { return s.work.Fen
 // Runnable that cannot return its error yet, because it waits for something that it has started. If
 // a controller does not return then, its writes are refused after [Options.HandoffTimeout], and a
 // LeaseDuration later the process ends, since nothing works on the shard any more. Before Run, what
-// has been prepared for the shard is not used. Only the first call counts; once the shard is to be given
-// up, none does. Fail(nil) does nothing.
+// has been prepared for the shard is not used. Only the first call counts; once the shard is to be
+// given up, none does. Fail(nil) does nothing.
 func (s *Shard) Fail(err error) {
 	if err == nil {
 		return

@@ -20,8 +20,8 @@ type deferringManager struct {
 }
 
 // Owns reports whether the shard of mgr owns the objects of a namespace, as [flotilla.Shard.Owns].
-// A Manager that is not a shard's, such as that of a reconciler's own test, owns everything: give it
-// the Manager that setup received, not one that wraps it. Ask it where events of cluster-scoped
+// A Manager that is not a shard's, such as that of a reconciler's own test, owns everything: give
+// it the Manager that setup received, not one that wraps it. Ask it where events of cluster-scoped
 // objects are mapped to objects in namespaces: all shards get these events.
 func Owns(mgr manager.Manager, namespace string) bool {
 	d, is := mgr.(*deferringManager)

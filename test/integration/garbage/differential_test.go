@@ -417,7 +417,8 @@ func (g *graph) ownsAbove(owner id) bool {
 const standstill = 4 * quiet
 
 // settle returns the state of both sandboxes once all collectors work, and it is the same and stays
-// so. If both stand still and differ only by chance, it restarts all collectors once. Then they must agree.
+// so. If both stand still and differ only by chance, it restarts all collectors once. Then they
+// must agree.
 func (b *pair) settle(when string, ops []op) state {
 	b.Helper()
 	var diff []string

@@ -25,8 +25,8 @@ var processes = flag.Bool("processes", false, "run TestMembersSameAsStock, which
 
 // TestMembersSameAsStock is TestSameAsStock with a fleet of three processes instead of collectors
 // in the test's own: it kills and restarts members, pins the cluster's collector to other members
-// and cuts ranges, each while garbage is collected. Each write must come from the holder of a shard that has
-// the garbage collector.
+// and cuts ranges, each while garbage is collected. Each write must come from the holder of a shard
+// that has the garbage collector.
 func TestMembersSameAsStock(t *testing.T) {
 	if !*processes || *graphs == 0 {
 		t.Skip("left out: takes minutes, make long RUN=garbage")
