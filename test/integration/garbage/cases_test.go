@@ -294,11 +294,7 @@ func TestOwnersElsewhere(t *testing.T) {
 		elsewhere[id{configMap.name, space, "x"}] = blocking(n)
 	}
 	s := newFixture(t, elsewhere)
-	halves, err := shard.EqualRanges(2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range halves {
+	for _, r := range equalRanges(t, 2) {
 		defer s.ofRange(r).stop()
 	}
 	s.become(n)
@@ -318,10 +314,7 @@ func TestOwnersElsewhereAreReported(t *testing.T) {
 			if count == 0 {
 				defer startStock(t, s.sandbox).stop()
 			} else {
-				ranges, err := shard.EqualRanges(count)
-				if err != nil {
-					t.Fatal(err)
-				}
+				ranges := equalRanges(t, count)
 				of := func(space int) int {
 					return slices.IndexFunc(ranges, func(r shard.Range) bool { return r.ContainsNamespace(s.spaces[space]) })
 				}

@@ -559,12 +559,8 @@ func (f *fleet) process() *process { return f.processes[f.random.IntN(len(f.proc
 
 // recut replaces the ranges with 1 to 4 new ones.
 func (f *fleet) recut() {
-	ranges, err := shard.EqualRanges(1 << f.random.IntN(3))
-	if err != nil {
-		f.processes[0].Fatal(err)
-	}
-	f.ranges, f.ofRange = ranges, nil
-	for _, r := range ranges {
+	f.ranges, f.ofRange = equalRanges(f.processes[0].T, 1<<f.random.IntN(3)), nil
+	for _, r := range f.ranges {
 		f.ofRange = append(f.ofRange, f.process().ofRange(r))
 	}
 }
@@ -582,14 +578,20 @@ func (f *fleet) working(context.Context) error { return nil }
 
 // disturb implements parts. All collectors run when await returns.
 func (f *fleet) disturb() (await func()) {
+	return atRandom(f.random, 1+f.random.IntN(3), 150*time.Millisecond, f.disturbOnce)
+}
+
+// atRandom calls disturb some times at random moments of the work, each within a time after the
+// last, unless the collectors are not to be disturbed. await returns after the last call.
+func atRandom(random *rand.Rand, times int, within time.Duration, disturb func()) (await func()) {
 	if *calm {
 		return func() {}
 	}
 	var disturbing sync.WaitGroup
 	disturbing.Go(func() {
-		for range 1 + f.random.IntN(3) {
-			<-time.After(time.Duration(f.random.IntN(150)) * time.Millisecond) // at a random moment of the work
-			f.disturbOnce()
+		for range times {
+			<-time.After(time.Duration(random.Int64N(int64(within))))
+			disturb()
 		}
 	})
 	return disturbing.Wait

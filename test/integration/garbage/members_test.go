@@ -143,17 +143,7 @@ func (m *members) working(ctx context.Context) error {
 
 // disturb implements parts.
 func (m *members) disturb() (await func()) {
-	if *calm {
-		return func() {}
-	}
-	var disturbing sync.WaitGroup
-	disturbing.Go(func() {
-		for range 2 + m.random.IntN(2) {
-			<-time.After(time.Duration(m.random.IntN(300)) * time.Millisecond) // at a random moment of the work
-			m.disturbOnce()
-		}
-	})
-	return disturbing.Wait
+	return atRandom(m.random, 2+m.random.IntN(2), 300*time.Millisecond, m.disturbOnce)
 }
 
 func (m *members) disturbOnce() {

@@ -185,6 +185,16 @@ func spread(name string, i int) string {
 	}
 }
 
+// equalRanges divides the keyspace.
+func equalRanges(t testing.TB, n int) []shard.Range {
+	t.Helper()
+	ranges, err := shard.EqualRanges(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ranges
+}
+
 func kindOf(name string) kind {
 	return kinds[slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })]
 }

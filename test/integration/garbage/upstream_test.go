@@ -24,7 +24,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/controller/namespace"
 
-	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
@@ -67,12 +66,8 @@ var ways = map[string]func(s *fixture) *collectors{
 // inParts starts the collectors of this many ranges and of the cluster.
 func (s *fixture) inParts(ranges int) *collectors {
 	s.T.Helper()
-	cut, err := shard.EqualRanges(ranges)
-	if err != nil {
-		s.T.Fatal(err)
-	}
 	c := &collectors{[]*collector{s.ofCluster()}}
-	for _, r := range cut {
+	for _, r := range equalRanges(s.T, ranges) {
 		c.all = append(c.all, s.ofRange(r))
 	}
 	return c
