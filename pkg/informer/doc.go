@@ -77,8 +77,8 @@
 // process then share one list and watch of the kind, which stores nothing and passes on to each
 // range what is in it. Ranges that come at the same time begin together; a later one lists by
 // itself, and joins the oldest watch when it has seen as much. When the server starts to filter,
-// the ranges part at the next request, and continue from their version. When the server stops
-// filtering, each reads on by itself, and joins the others when it would have to list.
+// the ranges part at the next request, and when it stops, they come together at the next request.
+// They continue from their versions.
 //
 // # Guarantees
 //
@@ -95,6 +95,10 @@
 //   - If handlers were added before the start, controllers find an informer synced only once these
 //     handlers have handled all existing objects, or after a minute.
 //   - An informer never goes back in time, even when its source changes.
+//   - An informer whose watch ends or fails watches again from its version. It lists only if that
+//     fails too, or if the server says why it cannot be done. client-go's informers list again
+//     after most failures, and after a watch that ends within a second; an API server under load
+//     ends all watches like that.
 //   - No object is held twice in one version, whole and slim, once a range follows the informer of
 //     slim copies.
 //   - Shutdown returns only after every goroutine, handler, index registration and pool reference

@@ -346,7 +346,7 @@ func (f *Factory) reads(
 				Reader:    read,
 				Selector:  f.within.Selector(),
 				Honoured:  honoured,
-				Stop:      func() { lost.Store(true); stop() },
+				Stop:      func(about bool) { lost.Store(about); stop() },
 				Keep:      keep,
 				Picks:     picks,
 				Discarded: &f.pool.discarded,

@@ -176,8 +176,8 @@ func (f *feed) endLocked(r *reading) {
 	f.readings = slices.DeleteFunc(f.readings, func(other *reading) bool { return other == r })
 }
 
-// reading is one list and watch of a whole resource. It implements cache.ReflectorStore; feed.mu
-// guards it.
+// reading is one list and watch of a whole resource. It implements listwatch.Store; feed.mu guards
+// it.
 type reading struct {
 	feed     *feed
 	ctx      context.Context
@@ -202,10 +202,7 @@ type reading struct {
 	had   int
 }
 
-var (
-	_ cache.TransformingStore      = &reading{}
-	_ cache.ReflectorBookmarkStore = &reading{}
-)
+var _ listwatch.Store = &reading{}
 
 func (r *reading) run(before *reading) {
 	timer := time.NewTimer(gatherPatience)
@@ -215,9 +212,8 @@ func (r *reading) run(before *reading) {
 	case <-r.ctx.Done():
 		return
 	}
-	from := ""
 	if r.resumes {
-		from = r.resume()
+		r.resume()
 	} else if before != nil {
 		select {
 		case <-before.synced:
@@ -227,21 +223,20 @@ func (r *reading) run(before *reading) {
 		}
 	}
 	all := listwatch.Reflection{From: r.listWatch(), Example: r.feed.example, Name: "shard-informers", Description: r.feed.key.resource.String()}
-	all.Run(r.ctx, r, from)
+	all.Run(r.ctx, r)
 }
 
 // resume begins to read at the version of the range that is furthest behind.
-func (r *reading) resume() (from string) {
+func (r *reading) resume() {
 	r.feed.mu.Lock()
 	defer r.feed.mu.Unlock()
 	for p := range r.portions {
-		if from == "" || present.Reached(from, p.since) {
-			from = p.since
+		if r.version == "" || present.Reached(r.version, p.since) {
+			r.version = p.since
 		}
 	}
-	r.began, r.version = true, from
+	r.began = true
 	close(r.synced)
-	return from
 }
 
 func (r *reading) listWatch() cache.ListerWatcher {
@@ -414,6 +409,13 @@ func (r *reading) Resync() error { return nil }
 
 // Transformer implements cache.TransformingStore.
 func (r *reading) Transformer() cache.TransformFunc { return r.feed.pool.config.Transform }
+
+// Place implements listwatch.Store.
+func (r *reading) Place() string {
+	r.feed.mu.Lock()
+	defer r.feed.mu.Unlock()
+	return r.version
+}
 
 // Name and Done make a reading a cache.DoneChecker.
 func (r *reading) Name() string          { return "Reading of " + r.feed.key.resource.String() }

@@ -223,6 +223,7 @@ func (run *modelRun) step() {
 	case 6:
 		h.disturb(true)
 	case 7:
+		h.set(func() { h.brief = h.random.IntN(4) })
 		h.disturb(false)
 	case 8:
 		h.set(func() { h.down = !h.down })
@@ -548,6 +549,7 @@ func (run *modelRun) part() {
 	}
 	h := run.history
 	time.Sleep(listwatch.ProbeFor) // virtual: the next reader asks the server whether it filters.
+	h.set(func() { h.brief = 0 })  // who begins with a watch that ends at once lists
 	h.write()
 	run.toggleWhole()
 	lists, _ := h.listed()

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"sync"
@@ -41,6 +43,8 @@ type historyServer struct {
 	// oldest is the version before which the server has forgotten its changes.
 	oldest int
 	down   bool
+	// brief is how many of the next watches end at once.
+	brief int
 	// lag bounds how late events are.
 	lag     time.Duration
 	watches map[*openWatch]struct{}
@@ -169,6 +173,9 @@ func (h *historyServer) pause(ctx context.Context) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.down && h.random.IntN(4) > 0 {
+		return &url.Error{Op: "Get", URL: "http://server.test", Err: io.EOF}
+	}
 	if h.down {
 		return errors.New("the API server is down")
 	}
@@ -241,8 +248,13 @@ func (h *historyServer) Watch(ctx context.Context, o metav1.ListOptions) (watch.
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.watches[m] = struct{}{}
-	if from < h.oldest {
+	switch {
+	case from < h.oldest:
 		close(m.gone)
+		delete(h.watches, m)
+	case h.brief > 0:
+		h.brief--
+		close(m.cut)
 		delete(h.watches, m)
 	}
 	go h.tell(ctx, m, from)

@@ -25,7 +25,8 @@ func TestMain(m *testing.M) { informertest.Main(m) }
 
 // TestLikeClientGo compares notifications and store with those of client-go's informer, whose input
 // is filtered by other means: for an informer that reads by itself, and for one that follows
-// another.
+// another. Where client-go's informer lists and ours continues its watch, it compares what became of
+// each object.
 func TestLikeClientGo(t *testing.T) {
 	for range 50 {
 		seed := rand.Uint64()
@@ -77,9 +78,14 @@ func likeClientGo(t *testing.T, random *rand.Rand, follows bool) {
 	for round := range 12 {
 		// In every other round the server cannot be reached while objects change, so that both
 		// learn of the changes from a list.
-		down := round%2 == 1
+		down, interrupted := round%2 == 1, round > 2 && round%4 == 2
 		all.Cut(down)
 		filtered.Cut(down)
+		if interrupted {
+			change(add, informertest.ConfigMap("passed-over", "seen")) // after what the servers have forgotten
+			all.Interrupt()
+			filtered.Interrupt()
+		}
 		for range random.IntN(20) {
 			obj := informertest.ConfigMap(fmt.Sprintf("ns-%c", 'a'+random.IntN(12)), fmt.Sprint(random.IntN(4)))
 			key := string(obj.UID)
@@ -103,11 +109,11 @@ func likeClientGo(t *testing.T, random *rand.Rand, follows bool) {
 		filtered.Cut(false)
 		time.Sleep(time.Minute) // virtual: past the reflectors' back-off
 		synctest.Wait()
-		compare(t, round, ours, theirs, keep, &got, &want)
+		compare(t, round, ours, theirs, keep, interrupted, &got, &want)
 	}
 }
 
-func compare(t *testing.T, round int, ours, theirs cache.SharedIndexInformer, keep func(any) bool, got, want *informertest.Recorder) {
+func compare(t *testing.T, round int, ours, theirs cache.SharedIndexInformer, keep func(any) bool, interrupted bool, got, want *informertest.Recorder) {
 	t.Helper()
 	theirCalls, ourCalls := want.Take(), got.Take()
 	for who, calls := range map[string][]string{"client-go": theirCalls, "ours": ourCalls} {
@@ -115,7 +121,15 @@ func compare(t *testing.T, round int, ours, theirs cache.SharedIndexInformer, ke
 			t.Errorf("round %d: %s tells of a deletion that was missed after something else: %q", round, who, calls)
 		}
 	}
-	if diff := cmp.Diff(informertest.SortedBy(theirCalls), informertest.SortedBy(ourCalls)); diff != "" {
+	if interrupted {
+		if slices.ContainsFunc(ourCalls, isMissed) {
+			t.Errorf("round %d: ours has listed: %q", round, ourCalls)
+		}
+		theirCalls, ourCalls = outcomes(theirCalls), outcomes(ourCalls)
+	} else {
+		theirCalls, ourCalls = informertest.SortedBy(theirCalls), informertest.SortedBy(ourCalls)
+	}
+	if diff := cmp.Diff(theirCalls, ourCalls); diff != "" {
 		t.Fatalf("round %d: notifications (-client-go +ours):\n%s", round, diff)
 	}
 	if diff := cmp.Diff(contents(theirs, keep), contents(ours, func(any) bool { return true })); diff != "" {
@@ -125,6 +139,38 @@ func compare(t *testing.T, round int, ours, theirs cache.SharedIndexInformer, ke
 
 // isMissed reports whether a handler was told of a deletion that the watch did not bring.
 func isMissed(call string) bool { return strings.HasPrefix(call, "missed ") }
+
+// outcomes returns what notifications amount to for each object: whether it was there before, and its
+// version after. "-" stands for none.
+func outcomes(calls []string) []string {
+	before, after := map[string]string{}, map[string]string{}
+	for _, call := range calls {
+		words := strings.Fields(strings.ReplaceAll(call, "->", ""))
+		object, version, _ := strings.Cut(words[1], "@")
+		if _, told := before[object]; !told {
+			before[object] = "there"
+			if words[0] == "add" {
+				before[object] = "-"
+			}
+		}
+		switch words[0] {
+		case "add":
+			after[object] = version
+		case "update":
+			_, after[object], _ = strings.Cut(words[2], "@")
+		default:
+			after[object] = "-"
+		}
+	}
+	var all []string
+	for object := range before {
+		if before[object] != "-" || after[object] != "-" { // a list does not show what came and went
+			all = append(all, fmt.Sprintf("%s: %s, then %s", object, before[object], after[object]))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
 
 func contents(i cache.SharedIndexInformer, keep func(any) bool) []string {
 	var names []string

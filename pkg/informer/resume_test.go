@@ -198,7 +198,8 @@ func TestResumedRangesAreNotTakenBack(t *testing.T) {
 	close(oldest.synced)
 	oldest.version = "5"
 	late, informers := begin(true, "20", "9", "30")
-	if from := late.resume(); from != "9" {
+	late.resume()
+	if from := late.Place(); from != "9" {
 		t.Fatalf("reads from version %s, want that of the last of the ranges", from)
 	}
 	pass(late, "12")

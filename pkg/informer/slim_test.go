@@ -200,6 +200,8 @@ func TestExpiredRangeGoesOver(t *testing.T) {
 		wait := make(chan struct{})
 		s.wait.Store(&wait)
 		s.expire()
+		time.Sleep(10 * time.Second) // virtual: it has watched again
+		s.expire()
 		time.Sleep(time.Minute) // virtual: by then it is about to list
 		group := pool.NewFactory(shard.Everything(), nil)
 		defer group.Shutdown()

@@ -48,7 +48,7 @@ func lookAgain() *wait.Backoff {
 // reflected reads from the API server, from the informer's version if it has been filled.
 func reflected(lw cache.ListerWatcher, example runtime.Object, description string) store.Source {
 	from := listwatch.Reflection{From: lw, Example: example, Name: "shard-informer", Description: description}
-	return func(ctx context.Context, into *store.Sink) { from.Run(ctx, into, into.Place()) }
+	return func(ctx context.Context, into *store.Sink) { from.Run(ctx, into) }
 }
 
 // following fills an informer from another one of the process that holds a superset, and by reading

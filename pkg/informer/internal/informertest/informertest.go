@@ -147,8 +147,8 @@ func Run(t *testing.T, i cache.SharedInformer) {
 // Server is a source that can be made unreachable.
 type Server struct {
 	*fcache.FakeControllerSource
-	// Down says that it cannot be reached.
-	Down atomic.Bool
+	// Down says that it cannot be reached, Brief that watches end at once.
+	Down, Brief atomic.Bool
 }
 
 // NewServer returns a Server without objects.
@@ -184,6 +184,25 @@ func (s *Server) ListWatch() cache.ListerWatcher {
 			return s.Watch(o)
 		},
 	}}
+}
+
+// Interrupt ends all watches twice within a second, as an API server under load does. Other than
+// Cut, it forgets no changes.
+func (s *Server) Interrupt() {
+	synctest.Wait() // both informers must have seen the same before
+	s.Brief.Store(true)
+	s.Broadcaster.Shutdown()
+	s.Broadcaster = watch.NewBroadcaster(100, watch.WaitIfChannelFull)
+	synctest.Wait() // all watch again
+	s.Brief.Store(false)
+}
+
+// Watch implements cache.Watcher.
+func (s *Server) Watch(o metav1.ListOptions) (watch.Interface, error) {
+	if s.Brief.Load() {
+		return NewStream(true, false), nil
+	}
+	return s.FakeControllerSource.Watch(o)
 }
 
 // WithoutStreaming tells reflectors that the source has no streaming lists.

@@ -76,17 +76,17 @@ func (r dynamicResource) List(ctx context.Context, options metav1.ListOptions) (
 	return r.ResourceInterface.List(ctx, options)
 }
 
-// Ranged lists and watches one shard's part of a resource with the server's help. If the
-// server does not filter, it drops the rest before it is gathered.
+// Ranged lists and watches one shard's part of a resource with the server's help. When the server
+// does not filter any more, it ends.
 type Ranged struct {
 	Reader
 	// Selector is the range's shardSelector.
 	Selector string
 	// Honoured reports whether the server filters by selector.
 	Honoured func(ctx context.Context) bool
-	// Stop ends the reading. It is called when everything would have to be listed without the
-	// server's help; ranges read together then.
-	Stop func()
+	// Stop ends the reading. It is called when everything would have to be read without the
+	// server's help; ranges read together then. lost says that it was about to list.
+	Stop func(lost bool)
 	// Keep decides which objects are in the range.
 	Keep func(obj any) bool
 	// Picks is for an informer that picks from all objects: it returns the filter of one list, or of
@@ -104,7 +104,7 @@ func (lw *Ranged) ListWithContext(ctx context.Context, options metav1.ListOption
 	if lw.Honoured(ctx) {
 		options.ShardSelector = lw.Selector
 	} else if options.Continue == "" {
-		return nil, lw.giveUp(ctx)
+		return nil, lw.giveUp(ctx, true)
 	}
 	list, err := lw.Reader.List(ctx, Current(options))
 	if err != nil {
@@ -117,9 +117,9 @@ func (lw *Ranged) ListWithContext(ctx context.Context, options metav1.ListOption
 }
 
 // giveUp ends the reading, and returns the error of its context.
-func (lw *Ranged) giveUp(ctx context.Context) error {
+func (lw *Ranged) giveUp(ctx context.Context, lost bool) error {
 	if ctx.Err() == nil {
-		lw.Stop()
+		lw.Stop(lost)
 	}
 	<-ctx.Done()
 	return ctx.Err()
@@ -170,20 +170,15 @@ func FilterList(list runtime.Object, take Taking, discarded *atomic.Int64) error
 
 // WatchWithContext implements cache.WatcherWithContext.
 func (lw *Ranged) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	honoured := lw.Honoured(ctx)
-	if honoured {
-		options.ShardSelector = lw.Selector
-	} else if Streams(options) {
-		return nil, lw.giveUp(ctx)
+	if !lw.Honoured(ctx) {
+		return nil, lw.giveUp(ctx, Streams(options))
 	}
+	options.ShardSelector = lw.Selector
 	w, err := lw.Reader.Watch(ctx, options)
-	switch {
-	case err == nil && lw.Picks != nil && Streams(options):
-		return FilterWatch(w, Only(lw.Picks()), nil, true), nil
-	case err != nil || honoured || lw.Picks != nil: // the store picks single events
-		return w, err
+	if err != nil || lw.Picks == nil || !Streams(options) {
+		return w, err // the store filters and picks single events
 	}
-	return FilterWatch(w, Only(lw.Keep), lw.Discarded, false), nil
+	return FilterWatch(w, Only(lw.Picks()), nil, true), nil
 }
 
 // List implements cache.Lister.

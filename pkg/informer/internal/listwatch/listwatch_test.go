@@ -22,26 +22,39 @@ import (
 
 func TestMain(m *testing.M) { informertest.Main(m) }
 
-// TestNothingIsListedUnfiltered checks that a single range does not list everything from a server
+// TestNothingIsReadUnfiltered checks that a single range does not read everything from a server
 // that does not filter.
-func TestNothingIsListedUnfiltered(t *testing.T) {
-	for name, ask := range map[string]func(context.Context, *Ranged) error{
-		"list": func(ctx context.Context, lw *Ranged) error {
+func TestNothingIsReadUnfiltered(t *testing.T) {
+	watches := func(o metav1.ListOptions) func(context.Context, *Ranged) error {
+		return func(ctx context.Context, lw *Ranged) error {
+			_, err := lw.WatchWithContext(ctx, o)
+			return err
+		}
+	}
+	for name, tc := range map[string]struct {
+		ask  func(context.Context, *Ranged) error
+		lost bool
+	}{
+		"list": {func(ctx context.Context, lw *Ranged) error {
 			_, err := lw.ListWithContext(ctx, metav1.ListOptions{ResourceVersion: "0"})
 			return err
-		},
-		"watch that is a list": func(ctx context.Context, lw *Ranged) error {
-			_, err := lw.WatchWithContext(ctx, metav1.ListOptions{SendInitialEvents: ptr.To(true)})
-			return err
-		},
+		}, true},
+		"watch that is a list": {watches(metav1.ListOptions{SendInitialEvents: ptr.To(true)}), true},
+		"watch":                {watches(metav1.ListOptions{ResourceVersion: "7"}), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			read := &page{list: configMapList(), options: metav1.ListOptions{ResourceVersion: "untouched"}}
 			lw, _ := filtering(read, false)
 			ctx, cancel := context.WithCancel(t.Context())
-			lw.Stop = cancel
-			if err := ask(ctx, lw); !errors.Is(err, context.Canceled) {
-				t.Errorf("got error %v, want that of what was stopped", err)
+			stopped := 0
+			lw.Stop = func(lost bool) {
+				if stopped++; lost != tc.lost {
+					t.Errorf("stopped about to list: %t, want %t", lost, tc.lost)
+				}
+				cancel()
+			}
+			if err := tc.ask(ctx, lw); !errors.Is(err, context.Canceled) || stopped != 1 {
+				t.Errorf("got error %v, want that of what was stopped; stopped %d times", err, stopped)
 			}
 			if read.options.ResourceVersion != "untouched" {
 				t.Errorf("asked for %v", read.options)
@@ -256,6 +269,14 @@ func TestSelectorOnlyWhereHonoured(t *testing.T) {
 			if diff := cmp.Diff(want, read.options); diff != "" {
 				t.Errorf("options of the list (-want +got):\n%s", diff)
 			}
+			read.err = errors.New("no")
+			if _, err := lw.ListWithContext(t.Context(), options); !errors.Is(err, read.err) {
+				t.Errorf("list: got error %v, want %v", err, read.err)
+			}
+			if !honoured {
+				return // it does not watch
+			}
+			read.err = nil
 			w, err := lw.WatchWithContext(t.Context(), options)
 			if err != nil {
 				t.Fatal(err)
@@ -265,9 +286,6 @@ func TestSelectorOnlyWhereHonoured(t *testing.T) {
 				t.Errorf("options of the watch (-want +got):\n%s", diff)
 			}
 			read.err = errors.New("no")
-			if _, err := lw.ListWithContext(t.Context(), options); !errors.Is(err, read.err) {
-				t.Errorf("list: got error %v, want %v", err, read.err)
-			}
 			if _, err := lw.WatchWithContext(t.Context(), options); !errors.Is(err, read.err) {
 				t.Errorf("watch: got error %v, want %v", err, read.err)
 			}
