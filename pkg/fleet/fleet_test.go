@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,6 +93,9 @@ type testFleet struct {
 	// filling is by how much filling a cache takes longer than warming, and checking how long it
 	// takes to compare one with the present.
 	filling, checking time.Duration
+	// lingering is how long the server takes for a last write, which the work sends as it ends and
+	// does not wait for; 0 for no such write.
+	lingering time.Duration
 	// catching is called when a cache is brought up to date.
 	catching func(c *fakeWork)
 }
@@ -263,6 +267,10 @@ func (c *fakeWork) Run(ctx context.Context) error {
 	<-ctx.Done()
 	time.Sleep(100 * time.Millisecond) // virtual: finishing what is in flight
 	c.write()
+	if c.fleet.lingering > 0 {
+		go c.send("lingers")
+		time.Sleep(time.Millisecond) // virtual: it is on its way
+	}
 	c.fleet.mu.Lock()
 	defer c.fleet.mu.Unlock()
 	delete(c.fleet.workers, id)
@@ -297,9 +305,12 @@ func (c *fakeWork) Forget() {
 }
 
 // write writes through the fence, as a controller would.
-func (c *fakeWork) write() {
+func (c *fakeWork) write() { c.send("p") }
+
+// send updates the pod of a name.
+func (c *fakeWork) send(name string) {
 	client := http.Client{Transport: c.work.Fence(c)}
-	request, err := http.NewRequestWithContext(c.fleet.t.Context(), http.MethodPut, "http://apiserver/api/v1/namespaces/n/pods/p", http.NoBody)
+	request, err := http.NewRequestWithContext(c.fleet.t.Context(), http.MethodPut, "http://apiserver/api/v1/namespaces/n/pods/"+name, http.NoBody)
 	if err != nil {
 		c.fleet.t.Error(err)
 		return
@@ -313,14 +324,44 @@ func (c *fakeWork) write() {
 }
 
 // RoundTrip acts as the API server.
-func (c *fakeWork) RoundTrip(*http.Request) (*http.Response, error) {
+func (c *fakeWork) RoundTrip(request *http.Request) (*http.Response, error) {
+	if path.Base(request.URL.Path) == "lingers" {
+		time.Sleep(c.fleet.lingering) // virtual
+	}
 	c.fleet.mu.Lock()
 	defer c.fleet.mu.Unlock()
+	for other, w := range c.fleet.workers {
+		if w.incarnation != c.Incarnation() && w.extent.Overlaps(c.extent()) {
+			c.fleet.t.Errorf("a write of %s to %s is carried out while %s works on %s", c.Incarnation(), c.work.Shard.ID, w.incarnation, other)
+		}
+	}
 	c.fleet.wrote(writer{c.work.Shard.ID, c.Incarnation()}, c.extent())
 	body := fmt.Sprintf(`{"kind":"Pod","metadata":{"resourceVersion":"%d"}}`, c.fleet.version)
 	return &http.Response{
 		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
 	}, nil
+}
+
+// TestWritesThatOutliveTheWork has goroutines that send a last write as the work returns: a handoff
+// waits for it.
+func TestWritesThatOutliveTheWork(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
+		s.lingering = 700 * time.Millisecond
+		a := s.launch("a", nil)
+		pass(time.Minute)
+		s.allHeld("a")
+		s.launch("b", nil)
+		pass(time.Minute)
+		s.allHeld("a", "b")
+		before := s.counts()
+		a.stop()
+		<-a.ended
+		pass(5 * time.Second)
+		s.allHeld("b")
+		if now := s.counts(); now.begun-before.begun != now.warm-before.warm {
+			t.Errorf("of %d handoffs %d were warm: what was written last is not known", now.begun-before.begun, now.warm-before.warm)
+		}
+	})
 }
 
 // counts has the counters at one time.

@@ -373,6 +373,7 @@ func (w *working) runInHand(ctx context.Context) error {
 	forget(instance)
 	// Others may hold the shard before this member holds it again, and what they publish stays.
 	w.update(func(now *standing) { now.census, now.takes, now.writing = "", nil, nil })
+	p.fence.Await()
 	writes := p.fence.Writes(claim.Term())
 	writes.Shared = w.shared
 	w.setWrites(&writes)

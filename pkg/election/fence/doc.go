@@ -12,6 +12,8 @@
 //     within a second and the claim does not end before. So what a controller has sent when it is
 //     told to stop is known, and done, before its Lease is released. A caller's deadline ends a
 //     write at once.
+//   - [Fence.Await] waits as long for writes of goroutines that outlive their controller. What they
+//     have not been answered by then counts as not known.
 //   - The fence waits for nothing else, and is safe for concurrent use.
 //
 // # Non-guarantees

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -365,6 +366,7 @@ func TestFenceAwaitsAnswers(t *testing.T) {
 		"a deadline":                     {"PUT", late, 1900 * time.Millisecond, time.Hour, context.DeadlineExceeded, time.Second, 1, true},
 		"a read":                         {"GET", cancelled, 1900 * time.Millisecond, time.Hour, context.Canceled, time.Second, 1, false},
 		"a caller that gave up long ago": {"PUT", atOnce, 0, time.Hour, context.Canceled, 0, 0, false},
+		"the same, when the claim has":   {"PUT", atOnce, 0, 0, ErrRefused, 0, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFence(t, func(t *testing.T, f *fenceTest) {
@@ -382,6 +384,7 @@ func TestFenceAwaitsAnswers(t *testing.T) {
 				f.fence.Open(f.claim)
 				end := time.AfterFunc(tc.ends, func() { f.claim.end(errEnded) })
 				defer end.Stop()
+				synctest.Wait() // for a claim that has ended
 				ctx, cancel := tc.caller(t.Context())
 				defer cancel()
 				began := time.Now()
@@ -400,6 +403,61 @@ func TestFenceAwaitsAnswers(t *testing.T) {
 				if unknown := len(writes.Unknown()) > 0; unknown != tc.unknown {
 					t.Errorf("writes of unknown outcome: %v", writes.Unknown())
 				}
+			})
+		})
+	}
+}
+
+// TestFenceAwait has a write that is answered, and whose answer is read, some time after the fence
+// has closed.
+func TestFenceAwait(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer, read time.Duration // since Close
+		took         time.Duration
+		unknown      bool
+	}{
+		"answered before":     {-2 * time.Millisecond, -time.Millisecond, 0, false},
+		"answered soon":       {300 * time.Millisecond, 300 * time.Millisecond, 300 * time.Millisecond, false},
+		"read later":          {300 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond, false},
+		"answered too late":   {1100 * time.Millisecond, 1100 * time.Millisecond, time.Second, true},
+		"read too late":       {300 * time.Millisecond, 1100 * time.Millisecond, time.Second, true},
+		"answered in a while": {900 * time.Millisecond, 900 * time.Millisecond, 900 * time.Millisecond, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFence(t, func(t *testing.T, f *fenceTest) {
+				closes := time.Now().Add(time.Second)
+				f.next.handle = func(*http.Request) (*http.Response, error) {
+					time.Sleep(time.Until(closes.Add(tc.answer))) // virtual
+					resp := respond(`{"metadata":{"resourceVersion":"7"}}`)
+					resp.Header = http.Header{"Content-Type": {"application/json"}}
+					return resp, nil
+				}
+				f.claim.endless = true
+				f.fence.Open(f.claim)
+				var writing sync.WaitGroup
+				writing.Go(func() {
+					resp, err := f.rt.RoundTrip(f.request(t.Context(), "PUT"))
+					if err != nil {
+						t.Errorf("PUT = %v", err)
+						return
+					}
+					time.Sleep(time.Until(closes.Add(tc.read))) // virtual
+					if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+						t.Errorf("the answer cannot be read: %v", err)
+					}
+					_ = resp.Body.Close()
+				})
+				time.Sleep(time.Until(closes)) // virtual
+				f.fence.Close()
+				f.fence.Await()
+				if took := time.Since(closes); took != tc.took {
+					t.Errorf("waited for %v, want %v", took, tc.took)
+				}
+				writes := f.fence.Writes(8)
+				if unknown := len(writes.Unknown()) > 0; unknown != tc.unknown || !unknown && writes.Resources["pods"].Version != "7" {
+					t.Errorf("the writes are %+v, want unknown: %t", writes.Resources, tc.unknown)
+				}
+				writing.Wait()
 			})
 		})
 	}

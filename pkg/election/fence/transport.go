@@ -35,11 +35,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		t.fence.cfg.OnRefused(RefusalClosed)
 		return nil, t.refuse(req, claim)
 	}
-	if err := req.Context().Err(); err != nil {
-		closeBody(req)
-		return nil, err
-	}
-	ctx, cancel := t.bound(req.Context(), claim)
+	given := req.Context()
+	ctx, cancel := t.bound(given, claim)
 	req = req.WithContext(ctx)
 	// Checked immediately before sending, with a fresh reading of the clock.
 	if now := t.fence.cfg.Clock.Now(); !faults.FenceOff && !(claim.Valid(now) && t.fence.cfg.Permit(now)) {
@@ -51,7 +48,13 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, t.refuse(req, claim)
 	}
+	if err := given.Err(); err != nil { // its own context would outlive that
+		cancel()
+		closeBody(req)
+		return nil, err
+	}
 	t.fence.sent.Add(1)
+	ended := t.fence.written.begin(req)
 	resp, err := t.next.RoundTrip(req)
 	switch {
 	case err != nil && !faults.UnansweredForgotten:
@@ -59,7 +62,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	case err == nil && resp.Body != nil:
 		resp.Body = t.fence.written.answered(req, resp)
 	}
-	return t.bounded(ctx, cancel, resp, err)
+	return t.bounded(ctx, func() { cancel(); ended() }, resp, err)
 }
 
 // read sends a request that cannot change anything.

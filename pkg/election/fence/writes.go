@@ -102,6 +102,48 @@ func (w Writes) GroupResources() map[schema.GroupResource]LastWrite {
 type writeLog struct {
 	mu        sync.Mutex
 	resources map[string]LastWrite
+	// underWay counts the writes that have passed and whose answer has not been read, by resource.
+	underWay map[string]int
+	// idle is closed when there are none; nil while nobody waits for that.
+	idle chan struct{}
+}
+
+// begin records that a write has passed. Call ended once its answer has been recorded.
+func (l *writeLog) begin(req *http.Request) (ended func()) {
+	name := ""
+	if resource, ok := apiresponse.Resource(req.URL.Path); ok {
+		name = resource.String()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.underWay == nil {
+		l.underWay = map[string]int{}
+	}
+	l.underWay[name]++
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.underWay[name]--; l.underWay[name] == 0 {
+			delete(l.underWay, name)
+		}
+		if len(l.underWay) == 0 && l.idle != nil {
+			close(l.idle)
+			l.idle = nil
+		}
+	})
+}
+
+// quiet returns a channel that is closed once no write is under way; nil if none is.
+func (l *writeLog) quiet() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.underWay) == 0 {
+		return nil
+	}
+	if l.idle == nil {
+		l.idle = make(chan struct{})
+	}
+	return l.idle
 }
 
 func (l *writeLog) writes(term int32) Writes {
@@ -111,6 +153,12 @@ func (l *writeLog) writes(term int32) Writes {
 	for name, last := range l.resources {
 		last.Gone = slices.Clone(last.Gone)
 		w.Resources[name] = last
+	}
+	for name := range l.underWay {
+		if last := w.Resources[name]; name != "" {
+			last.Unknown = true
+			w.Resources[name] = last
+		}
 	}
 	return w
 }
