@@ -3,6 +3,7 @@ package fleet
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election/leaderlock"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 )
 
 // foreign returns somebody else's Lease, which does not expire during a test.
@@ -151,6 +153,41 @@ func TestLostLeaderLockEndsMembers(t *testing.T) {
 		s.isHeld("second", "stock")
 		// The Lease is left to expire. Anyone who knows that all work has ended may clear it.
 		s.isHeld("main", "flotilla_fleet")
+	})
+}
+
+// TestHungLeaderLockGivesShardsUp lets the loop of one member's leader lock hang. That member may not
+// write any more, so others must get its shards.
+func TestHungLeaderLockGivesShardsUp(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
+		hangs, hang := make(chan struct{}), &atomic.Bool{}
+		a := s.launch("a", func(c *Config) {
+			c.LeaderLocks = []string{"main"}
+			observe := c.Observe
+			c.Observe = func(e Event) {
+				if hang.Load() && e.Name == "main" {
+					<-hangs
+				}
+				observe(e)
+			}
+		})
+		s.launch("b", withLeaderLocks("main"))
+		pass(time.Minute)
+		s.allHeld("a", "b")
+		hang.Store(true)
+		pass(40 * time.Second) // the loop's next event, the renew deadline and the lease duration
+		s.allHeld("b")
+		hang.Store(false)
+		close(hangs)
+		pass(time.Minute)
+		select {
+		case <-a.ended:
+		default:
+			t.Fatal("the member has not ended")
+		}
+		if !errors.Is(a.err, membership.ErrLost) || !strings.Contains(a.err.Error(), "hung: the leader lock main") {
+			t.Errorf("ended with %v", a.err)
+		}
 	})
 }
 

@@ -20,8 +20,8 @@ func (w *watchdog) feed(now time.Time) { w.last.Store(&now) }
 func (w *watchdog) rest() { w.last.Store(nil) }
 
 // turned returns the loop that last turned longest ago, and when, among the loops without which the
-// member does no work: the member's own, and those of its claims. The time is zero if there is
-// none.
+// member does no work: the member's own, and those of its claims and of the leader locks. The time
+// is zero if there is none.
 func (m *Member) turned() (oldest time.Time, loop string) {
 	if last := m.watchdog.last.Load(); last != nil {
 		oldest, loop = *last, "the member's loop"
@@ -30,6 +30,9 @@ func (m *Member) turned() (oldest time.Time, loop string) {
 		if at, held := r.claimant.Turned(); held && (oldest.IsZero() || at.Before(oldest)) {
 			oldest, loop = at, "the claim on shard "+r.shard.ID.String()
 		}
+	}
+	if at, lock := m.leadership.Turned(); !at.IsZero() && (oldest.IsZero() || at.Before(oldest)) {
+		oldest, loop = at, "the leader lock "+lock
 	}
 	return oldest, loop
 }

@@ -205,12 +205,10 @@ func (m *Member) Run(ctx context.Context) error {
 	ended, leadershipEnded := make(chan error, 1), make(chan error, 1)
 	go func() { ended <- m.membership.Run(memberCtx) }()
 	go func() { leadershipEnded <- m.leadership.Run(leadershipCtx) }()
-	led := make(chan struct{})
-	observing.Go(func() { m.endIfHung(led) })
-	err := func() error {
-		defer close(led) // after a panic, too, which would otherwise wait for it
-		return m.lead(ctx)
-	}()
+	returned := make(chan struct{})
+	observing.Go(func() { m.endIfHung(returned) })
+	defer close(returned)
+	err := m.lead(ctx)
 	m.membership.Leave()
 	stopMembership()
 	lost := <-ended
@@ -234,15 +232,15 @@ var errHung = errors.New("the membership has ended, and the member has not retur
 // endIfHung ends the process if one of its loops hangs for good: if the member relies on a Lease
 // that it has not renewed for long, or has lost its membership and does not return. The loop of a
 // claim does that for work that does not return, but cannot do it for itself. Twice in a row,
-// because a process that was suspended needs a moment to notice what it has missed. led is closed
-// when the member has given up all shards.
-func (m *Member) endIfHung(led <-chan struct{}) {
+// because a process that was suspended needs a moment to notice what it has missed. returned is
+// closed when all other loops have ended.
+func (m *Member) endIfHung(returned <-chan struct{}) {
 	period := m.config.Timing.LeaseDuration + m.drainTimeout()
 	for suspect := false; ; {
 		timer := m.config.Clock.NewTimer(period)
 		select {
 		case <-timer.C():
-		case <-led:
+		case <-returned:
 			timer.Stop()
 			return
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leadership"
 )
 
 // TestRenewing lets a member renew its Lease for a while, and then hang.
@@ -59,6 +60,7 @@ func TestHungLoopEndsTheProcess(t *testing.T) {
 		cut  bool // the API server does not answer any more after a minute
 		says string
 	}{
+		"of a leader lock":          {leadership.EventPrefix + election.EventRenewed, "main", false, "one of its loops hangs"},
 		"of a claim":                {election.EventAcquired, "flotilla-namespaces-00", false, "Lease flotilla-namespaces-00 goes on"},
 		"of a claim that has ended": {election.EventEnded, "flotilla-namespaces-00", true, "has not returned"},
 		"of the heartbeat":          {election.EventRenewed, "flotilla-member-a", false, "Lease flotilla-member-a goes on"},
@@ -67,6 +69,7 @@ func TestHungLoopEndsTheProcess(t *testing.T) {
 			inBubble(t, 4, func(t *testing.T, s *testFleet) {
 				hangs := make(chan struct{})
 				a := s.launch("a", func(c *Config) {
+					c.LeaderLocks = []string{"main"}
 					observe := c.Observe
 					c.Observe = func(e Event) {
 						if e.Type == in.on && e.Name == in.of {

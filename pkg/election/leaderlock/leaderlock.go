@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
@@ -89,6 +90,8 @@ type Lock struct {
 	cfg  Config
 	held chan struct{}
 	lost chan struct{}
+	// turned is when Run's loop last began an iteration while the leader lock was held.
+	turned atomic.Pointer[time.Time]
 
 	mu         sync.Mutex
 	validUntil time.Time // zero while there is no right
@@ -134,6 +137,15 @@ func (l *Lock) ValidUntil() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.validUntil
+}
+
+// Turned returns when Run's loop last began an iteration, which it does at least twice per
+// RetryPeriod while the leader lock is held. Before that and after Run it returns false.
+func (l *Lock) Turned() (time.Time, bool) {
+	if at := l.turned.Load(); at != nil {
+		return *at, true
+	}
+	return time.Time{}, false
 }
 
 // Holder returns the Lease's holder as last seen: the leader lock's Identity, somebody else, or

@@ -66,6 +66,47 @@ func TestLeaderLockLife(t *testing.T) {
 	})
 }
 
+// TestTurned checks that a held leader lock's loop turns often enough for each heartbeat, also while
+// it has nothing to do, and that Turned shows a loop that hangs.
+func TestTurned(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		var hang atomic.Bool
+		hangs := make(chan struct{})
+		a := h.leaderLock("a", func(_ *lockNode, cfg *Config) {
+			observe := cfg.OnEvent
+			cfg.OnEvent = func(e election.Event) {
+				if hang.Load() {
+					<-hangs
+				}
+				observe(e)
+			}
+		})
+		half := election.DefaultTiming().RetryPeriod / 2
+		h.Sleep(10 * s)
+		if at, held := a.lock.Turned(); held {
+			t.Errorf("Turned() = %v before the leader lock is held", at)
+		}
+		h.Sleep(10 * s)
+		for range 50 {
+			h.Sleep(100 * time.Millisecond)
+			if at, held := a.lock.Turned(); !held || time.Since(at) > half {
+				t.Errorf("Turned() = %v ago, %t; want at most %v", time.Since(at), held, half)
+			}
+		}
+		hang.Store(true)
+		h.Sleep(20 * s)
+		if at, held := a.lock.Turned(); !held || time.Since(at) < 10*s {
+			t.Errorf("the loop hangs, and Turned() = %v ago, %t", time.Since(at), held)
+		}
+		hang.Store(false)
+		close(hangs)
+		a.Stop()
+		if at, held := a.lock.Turned(); held {
+			t.Errorf("Turned() = %v after Run", at)
+		}
+	})
+}
+
 func TestLeaderLockWaitsForStockLeader(t *testing.T) {
 	for name, tc := range map[string]struct {
 		leave func(h *harness)

@@ -62,7 +62,11 @@ func (l *Lock) Run(ctx context.Context) error {
 			return r.end(in, out.reason)
 		case actWait:
 			r.tell(in, out)
-			r.wait(ctx.Done(), changed, in.now, out.wake)
+			wake := out.wake
+			if often := in.now.Add(r.cfg.Timing.RetryPeriod / 2); r.state.phase == phaseHeld && (wake.IsZero() || wake.After(often)) {
+				wake = often // see Turned
+			}
+			r.wait(ctx.Done(), changed, in.now, wake)
 		default:
 			r.tell(in, out)
 			r.send(in, out)
@@ -76,7 +80,7 @@ func (r *run) input() input {
 	if observation.Holder != r.cfg.Identity {
 		r.before = observation
 	}
-	return input{
+	in := input{
 		self:        r.cfg.Identity,
 		observation: observation,
 		state:       r.state,
@@ -85,11 +89,17 @@ func (r *run) input() input {
 		// Last, so that nothing above is newer than it.
 		now: r.cfg.Clock.Now(),
 	}
+	if r.state.phase == phaseHeld {
+		turned := in.now // a copy, so that in does not escape to the heap
+		r.turned.Store(&turned)
+	}
+	return in
 }
 
 // finish ends the right, cancels the request under way, and waits for it.
 func (r *run) finish(cancel context.CancelFunc) {
 	r.publish(time.Time{})
+	r.turned.Store(nil)
 	cancel()
 	r.requests.Wait()
 }

@@ -242,6 +242,17 @@ func (l *Leadership) Permit(now time.Time) bool {
 	return true
 }
 
+// Turned returns the leader lock whose loop last iterated longest ago, and when, among those that
+// the fleet holds. The time is zero if there is none.
+func (l *Leadership) Turned() (oldest time.Time, lock string) {
+	for i, held := range l.Current().all {
+		if at, ok := held.Turned(); ok && (oldest.IsZero() || at.Before(oldest)) {
+			oldest, lock = at, l.config.Locks[i]
+		}
+	}
+	return oldest, lock
+}
+
 // Pending returns an error that names the first leader lock that is not held; nil if all are.
 func (l *Leadership) Pending(now time.Time) error {
 	for i, lock := range l.Current().all {
