@@ -1,12 +1,17 @@
 package fleet
 
 import (
+	"context"
 	"encoding/pem"
+	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -27,17 +32,23 @@ func (p *peers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(`{}`))
 }
 
+// serving returns the configuration for an API server that is handler.
+func serving(t *testing.T, handler http.Handler) *rest.Config {
+	t.Helper()
+	server := httptest.NewUnstartedServer(handler)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	return &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: authority}}
+}
+
 // TestLeasesHaveAConnectionOfTheirOwn checks that Leases do not share a connection with informers.
 // There, a renewal's answer would come after everything that the API server had sent to them
 // before, on a slow network later than the renew deadline.
 func TestLeasesHaveAConnectionOfTheirOwn(t *testing.T) {
 	seen := &peers{byPath: map[string]string{}}
-	server := httptest.NewUnstartedServer(seen)
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	defer server.Close()
-	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	kubeconfig := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: authority}}
+	kubeconfig := serving(t, seen)
 
 	work := func() kubernetes.Interface {
 		c, err := kubernetes.NewForConfig(rest.AddUserAgent(rest.CopyConfig(kubeconfig), "work"))
@@ -73,5 +84,92 @@ func TestLeasesHaveAConnectionOfTheirOwn(t *testing.T) {
 	}
 	if a == pod {
 		t.Errorf("Leases came by %s, as the controllers' requests did", a)
+	}
+}
+
+// wire is a connection that can lose what is sent, as when the machine at the other end has no power.
+type wire struct {
+	net.Conn
+	dead, closed atomic.Bool
+}
+
+func (w *wire) Write(b []byte) (int, error) {
+	if w.dead.Load() {
+		return len(b), nil
+	}
+	return w.Conn.Write(b)
+}
+
+func (w *wire) Close() error {
+	w.closed.Store(true)
+	return w.Conn.Close()
+}
+
+// TestSilentConnectionIsReplaced checks that a request after one that got no answer uses another
+// connection, unless the first connection has brought something meanwhile.
+func TestSilentConnectionIsReplaced(t *testing.T) {
+	release := make(chan struct{})
+	seen := &peers{byPath: map[string]string{}}
+	kubeconfig := serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/apis/coordination.k8s.io/v1/namespaces/ns/leases/slow" {
+			select {
+			case <-release:
+			case <-r.Context().Done():
+			}
+		}
+		seen.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() { close(release) }) // before the server is closed
+	var wires []*wire
+	kubeconfig.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		wires = append(wires, &wire{Conn: conn})
+		return wires[len(wires)-1], nil
+	}
+	client, err := kubernetes.NewForConfig(LeaseConfig(kubeconfig, "fleet-0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(ctx context.Context, name string) error {
+		_, err := client.CoordinationV1().Leases("ns").Get(ctx, name, metav1.GetOptions{})
+		return err
+	}
+	within := func(d time.Duration, name string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), d)
+		defer cancel()
+		return get(ctx, name)
+	}
+	if err := get(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+
+	slow := make(chan error)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	go func() { slow <- get(ctx, "slow") }()
+	for ctx.Err() == nil {
+		if err := get(t.Context(), "b"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-slow; !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the slow request ended with %v", err)
+	}
+	if err := get(t.Context(), "c"); err != nil || len(wires) != 1 {
+		t.Errorf("%v, %d connections after a request that took too long beside others, want one", err, len(wires))
+	}
+
+	wires[0].dead.Store(true)
+	if err := within(300*time.Millisecond, "d"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the lost request ended with %v", err)
+	}
+	if !wires[0].closed.Load() {
+		t.Error("the dead connection is kept")
+	}
+	if err := within(time.Minute, "e"); err != nil || len(wires) != 2 {
+		t.Errorf("%v, %d connections after the first has died, want two", err, len(wires))
 	}
 }

@@ -75,6 +75,7 @@ func faultKinds() []faultKind {
 		{name: "cut-late", named: true, make: func(env *environment) fault { return &networkFault{env: env, mode: harness.Late} }},
 		{name: "cut-replies", make: func(env *environment) fault { return &networkFault{env: env, mode: harness.CutReplies} }},
 		{name: "half-open", make: func(env *environment) fault { return &networkFault{env: env, mode: harness.HalfOpen} }},
+		{name: "stranded", make: func(env *environment) fault { return &networkFault{env: env, mode: harness.Stranded} }},
 		{name: "slow", make: func(env *environment) fault { return &networkFault{env: env, mode: harness.Slow} }},
 		{name: "apiserver-kill", cheap: true, make: func(env *environment) fault { return &apiServerFault{env: env} }},
 		{name: "apiserver-outage", make: func(env *environment) fault { return &apiServerFault{env: env, outage: true} }},

@@ -40,8 +40,12 @@ func (f *networkFault) Begin(ctx context.Context) (expectation, error) {
 	f.before = f.victim.proxy.Hindered()
 	f.victim.proxy.Set(f.mode)
 	e := expectation{victims: []string{f.victim.name}}
-	if f.mode == harness.Slow {
+	switch f.mode {
+	case harness.Slow:
 		e.lasts, e.unharmed, e.progress = slowLasts, true, true
+		return e, nil
+	case harness.Stranded:
+		e.lasts, e.unharmed, e.progress = 2*f.env.opts.timing.LeaseDuration, true, true
 		return e, nil
 	}
 	e.lasts, e.replaced, e.ends = f.env.opts.timing.LeaseDuration+beyondLease, true, true

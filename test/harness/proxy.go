@@ -31,6 +31,9 @@ const (
 	CutReplies
 	// HalfOpen ends existing connections and lets new ones hang.
 	HalfOpen
+	// Stranded leaves existing connections silent, and passes new ones, as when one of several
+	// API servers loses power.
+	Stranded
 	// Slow delays every piece of data, in both directions.
 	Slow
 	// Terminate ends TLS in the proxy, whose handler may then answer instead of the server.
@@ -63,7 +66,7 @@ type Proxy struct {
 	// now is the current mode; changed is closed when it changes.
 	now     Mode
 	changed chan struct{}
-	open    map[net.Conn]bool
+	open    map[net.Conn]bool // whether they are stranded
 	closed  bool
 
 	hindered atomic.Int64
@@ -154,7 +157,7 @@ func (p *Proxy) Run(ctx context.Context) {
 // open ones, as a cut or slowness does.
 func (p *Proxy) Set(next Mode) {
 	p.mu.Lock()
-	keep := next == Cut || next == Late || next == CutReplies || next == Slow || next == Pass && (p.now == Slow || p.now == Late)
+	keep := next == Cut || next == Late || next == CutReplies || next == Stranded || next == Slow || next == Pass && (p.now == Slow || p.now == Late)
 	p.now = next
 	close(p.changed)
 	p.changed = make(chan struct{})
@@ -163,6 +166,7 @@ func (p *Proxy) Set(next Mode) {
 		if !keep {
 			ending = append(ending, conn)
 		}
+		p.open[conn] = next == Stranded
 	}
 	p.mu.Unlock()
 	if next != Pass {
@@ -171,6 +175,12 @@ func (p *Proxy) Set(next Mode) {
 	for _, conn := range ending {
 		_ = conn.Close()
 	}
+}
+
+func (p *Proxy) isStranded(conn net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open[conn]
 }
 
 func (p *Proxy) state() (Mode, <-chan struct{}) {
@@ -188,7 +198,7 @@ func (p *Proxy) track(conn net.Conn) bool {
 		_ = conn.Close()
 		return false
 	}
-	p.open[conn] = true
+	p.open[conn] = false
 	return true
 }
 
@@ -257,10 +267,14 @@ func (p *Proxy) forward(ctx context.Context, to, from net.Conn, replies bool) {
 		n, err := from.Read(buffer)
 		if n > 0 {
 			now, _ := p.state()
-			if now == Cut || now == Late || now == CutReplies && replies || now == Slow {
+			stranded := p.isStranded(from)
+			if stranded || now == Cut || now == Late || now == CutReplies && replies || now == Slow {
 				p.hindered.Add(1)
 			}
 			switch {
+			case stranded:
+				p.while(ctx, Stranded)
+				return
 			case now == Cut:
 				// What was read is dropped. Set ends the connection when the cut is over.
 				p.while(ctx, Cut)

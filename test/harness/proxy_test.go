@@ -93,6 +93,7 @@ func TestProxyModes(t *testing.T) {
 		{"late", Late, "silence", "silence"},
 		{"replies cut", CutReplies, "silence", "silence"},
 		{"half open", HalfOpen, "end", "silence"},
+		{"stranded", Stranded, "silence", "echo"},
 		{"slow", Slow, "echo", "echo"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
