@@ -94,6 +94,9 @@ func (b *bench) reason(d deletion, p *pod, o *owner, uid string, i int) string {
 	if o.blurred(b.vague[o.place], first, d.at) {
 		return unanswered
 	}
+	if o.hole(first, d.at) {
+		return unlogged
+	}
 	switch o.resource {
 	case "statefulsets":
 		return statefulReason(d, p, o, first, i)

@@ -21,6 +21,8 @@ func (b *bench) judgeCreations() {
 			b.skip("pod created: a DaemonSet has no number of pods")
 		case o.blurred(b.vague[o.place], excused(c, o, i), c.at):
 			b.skip("pod created: " + unanswered)
+		case o.hole(excused(c, o, i), c.at):
+			b.skip("pod created: " + unlogged)
 		case o.resource == "statefulsets":
 			b.judgeOrdinal(c, o, i)
 		default:

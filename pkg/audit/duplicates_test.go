@@ -14,6 +14,9 @@ func TestDuplicates(t *testing.T) {
 	scaled := func(replicas, generation, seen, version int) line {
 		return does("update", user, "apps", "replicasets", set.set("spec", "replicas", replicas).is(generation, seen), version, float64(version))
 	}
+	status := func(replicas, generation, seen, version int) line {
+		return does("update", user, "apps", "replicasets/status", set.set("spec", "replicas", replicas).is(generation, seen), version, float64(version))
+	}
 	guilty := []audit.Kind{audit.DuplicatePod}
 	now := pod("p0").set("metadata", "deletionGracePeriodSeconds", 0)
 	scale := object("Scale", low, "web").set("metadata", "uid", "ReplicaSet-web")
@@ -87,6 +90,18 @@ func TestDuplicates(t *testing.T) {
 		},
 		"a change of the owner arrived when a server was killed": {
 			lines: []line{arrives(scaled(9, 2, 1, 100).with("auditID", "lost")), more("p3", 101)}, judged: 3,
+		},
+		"a change of the owner is lost with a server's power": {
+			lines: []line{more("p3", 101), status(9, 2, 1, 102)}, judged: 3,
+		},
+		"two changes of the owner are, and a third is not": {
+			lines: []line{more("p3", 101), scaled(3, 4, 1, 102)}, judged: 3,
+		},
+		"the next change is in the log": {
+			lines: []line{more("p3", 101), scaled(9, 2, 1, 102)}, want: guilty, judged: 4,
+		},
+		"what was lost is long ago": {
+			lines: []line{status(3, 2, 2, 100), more("p3", 101), more("p4", 103), status(3, 2, 2, 104)}, want: guilty, judged: 4,
 		},
 		"another's is deleted": {
 			lines: []line{does("delete", user, "", "pods", object("Pod", low, "other"), 100, 100), more("p3", 101)}, want: guilty, judged: 4,

@@ -52,8 +52,11 @@ func (b *bench) accuse(e event, since moment, kind Kind, format string, args ...
 	b.convict(e, kind, format, args...)
 }
 
-// unanswered is why nobody knows what an owner wanted.
-const unanswered = "a write of the owner ended without an answer"
+// Why nobody knows what an owner wanted.
+const (
+	unanswered = "a write of the owner ended without an answer"
+	unlogged   = "a write of the owner is not in the log"
+)
 
 // incomplete returns why it is unknown what an owner wanted at a moment; empty if it is known. i is
 // the number of the state in force.

@@ -165,6 +165,22 @@ func (o *owner) blurred(vague []vagueWrite, first int, m moment) bool {
 	})
 }
 
+// hole reports whether the log lacks a write that may have changed what was in force from state
+// first on: by the next state's generation there was one. A server that loses its power loses the
+// end of its log.
+func (o *owner) hole(first int, m moment) bool {
+	for i := first; i+1 < len(o.states) && o.states[i].version < m.version; i++ {
+		next, most := o.states[i+1], o.states[i].generation
+		if next.count < 0 {
+			most++ // a write of the status changes no generation
+		}
+		if next.whole && o.states[i].generation > 0 && next.generation > most {
+			return true
+		}
+	}
+	return false
+}
+
 // counted returns the oldest time of the cache by which the controller last wrote, up to state i,
 // that it had no pods but those in the log; zero if it never did. All of them were its own for as
 // long as the cache may have been old, so none of them stands in for one that the log lacks.
