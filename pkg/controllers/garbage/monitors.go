@@ -88,10 +88,16 @@ func (m migrated) ServerPreferredResources() ([]*metav1.APIResourceList, error) 
 		{Name: migrations.Resource, Kind: "StorageVersionMigration", Verbs: metav1.Verbs{"delete", "list", "watch"}},
 	}}
 	pending, err := m.pending()
-	if err != nil || len(pending) == 0 {
-		return []*metav1.APIResourceList{none}, err
+	if err != nil {
+		return nil, err
+	}
+	if len(pending) == 0 {
+		return []*metav1.APIResourceList{none}, nil
 	}
 	lists, err := m.ServerResourcesInterface.ServerPreferredResources()
+	if _, partly := discovery.GroupDiscoveryFailedErrorGroups(err); err != nil && !partly {
+		return nil, err // with none, upstream would take all others for gone, and forget what it has read
+	}
 	for _, list := range lists {
 		gv, parseErr := schema.ParseGroupVersion(list.GroupVersion)
 		list.APIResources = slices.DeleteFunc(list.APIResources, func(r metav1.APIResource) bool {
