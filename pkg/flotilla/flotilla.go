@@ -33,7 +33,8 @@ type Build func(ctx context.Context, s *Shard) (Runnable, error)
 type Runnable interface {
 	// Run works until ctx ends, and returns once everything that it started has ended. If it
 	// returns an error before ctx ends, all controllers of the shard end, and are built again after
-	// a while on this member, which keeps the shard.
+	// a while on this member, which keeps the shard. If it returns nil before that, it has nothing
+	// to do: the member keeps the shard without it.
 	Run(ctx context.Context) error
 }
 

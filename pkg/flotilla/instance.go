@@ -176,8 +176,13 @@ func (i *instance) Run(ctx context.Context) error {
 		i.left.add(r.name)
 		running.Go(func() {
 			defer i.left.remove(r.name)
-			if err := r.Run(ctx); err != nil && ctx.Err() == nil {
+			switch err := r.Run(ctx); {
+			case ctx.Err() != nil:
+			case err != nil:
 				i.fail(fmt.Errorf("controller %s on %s: %w", r.name, i.work.Shard.ID, err))
+			default:
+				klog.FromContext(ctx).Info("A controller has returned without being asked to, and its shard does without it",
+					"controller", r.name, "shard", i.work.Shard.ID)
 			}
 		})
 	}
