@@ -2,10 +2,8 @@ package harness
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -140,14 +138,6 @@ func (m *Manager) Suspend() error { return m.Signal(syscall.SIGSTOP) }
 
 // Resume continues a suspended process.
 func (m *Manager) Resume() error { return m.Signal(syscall.SIGCONT) }
-
-// Terminate sends SIGTERM and does not wait. A process that has ended is no error.
-func (m *Manager) Terminate() error {
-	if err := m.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	return nil
-}
 
 // Redirect writes a copy of a kubeconfig that points to another address, such as
 // "https://127.0.0.1:1".

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -139,15 +140,13 @@ func (w *fixture) stop(t *testing.T, name string) {
 
 func (w *fixture) stopAll(t *testing.T) {
 	t.Helper()
+	var stopping sync.WaitGroup
 	for _, m := range w.members {
 		// All at once: otherwise the first one's shards would move to the second.
-		if err := m.Terminate(); err != nil {
-			t.Error(err)
-		}
+		stopping.Go(func() { m.MustStop(t) })
 	}
-	for name := range w.members {
-		w.stop(t, name)
-	}
+	stopping.Wait()
+	clear(w.members)
 }
 
 // command runs a binary of bin/ as an administrator and returns its output.
