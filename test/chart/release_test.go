@@ -210,7 +210,8 @@ func TestNotes(t *testing.T) {
 		namespace, values string
 		want, no          []string
 	}{
-		{"kube-system", "", []string{"3 members of fleet shop-flotilla", "secret flotilla-pki\n", "rollout status statefulset/shop-flotilla"}, []string{"WARNING", "metrics-reader"}},
+		{"kube-system", "", []string{"3 members of fleet flotilla, ", "secret flotilla-pki\n", "rollout status statefulset/shop-flotilla"}, []string{"WARNING", "metrics-reader"}},
+		{"kube-system", "flags: {fleet-name: shop}", []string{"3 members of fleet shop, "}, nil},
 		{"kube-system", "replicas: 1", []string{"WARNING: replicas is 1."}, nil},
 		{"kube-system", scaled, []string{"2 to 6 members"}, []string{"WARNING"}},
 		{"kube-system", shadowed, []string{"a shadow of member 1/3", "logs -f deployment/shop-flotilla\n", "helm uninstall shop"}, []string{"flotilla-pki", "statefulset"}},
