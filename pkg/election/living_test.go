@@ -78,8 +78,8 @@ func TestLivingMatchesList(t *testing.T) {
 	})
 }
 
-// TestLivingLeavesOthersAlone has Leases of fleet f-cloud and of another program, and Leases of fleet
-// f with labels that somebody has changed.
+// TestLivingLeavesOthersAlone has Leases of fleet f-cloud and of another program, and Leases of
+// fleet f with labels that somebody has changed.
 func TestLivingLeavesOthersAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *harness) {
 		o := fleetOf(t, 0, 0, NewClock())

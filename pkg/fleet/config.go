@@ -35,8 +35,8 @@ const dialTimeout = 30 * time.Second
 // configuration. Neither rate limits nor traffic on other connections may delay a renewal. Setting
 // a dialer makes client-go open separate connections. A client without one shares its connection
 // with every client that has the same certificate, and its answers wait behind everything already
-// sent to informers. A request that gets no answer before its deadline has the connection closed, if
-// that has brought nothing else either.
+// sent to informers. A request that gets no answer before its deadline has the connection closed,
+// if that has brought nothing else either.
 func LeaseConfig(config *rest.Config, member string) *rest.Config {
 	c := rest.CopyConfig(config)
 	c.QPS, c.RateLimiter = -1, nil

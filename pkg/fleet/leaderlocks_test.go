@@ -156,8 +156,8 @@ func TestLostLeaderLockEndsMembers(t *testing.T) {
 	})
 }
 
-// TestHungLeaderLockGivesShardsUp lets the loop of one member's leader lock hang. That member may not
-// write any more, so others must get its shards.
+// TestHungLeaderLockGivesShardsUp lets the loop of one member's leader lock hang. That member may
+// not write any more, so others must get its shards.
 func TestHungLeaderLockGivesShardsUp(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		hangs, hang := make(chan struct{}), &atomic.Bool{}

@@ -87,7 +87,8 @@ func TestLeasesHaveAConnectionOfTheirOwn(t *testing.T) {
 	}
 }
 
-// wire is a connection that can lose what is sent, as when the machine at the other end has no power.
+// wire is a connection that can lose what is sent, as when the machine at the other end has no
+// power.
 type wire struct {
 	net.Conn
 	dead, closed atomic.Bool

@@ -25,8 +25,8 @@ func TestMain(m *testing.M) { informertest.Main(m) }
 
 // TestLikeClientGo compares notifications and store with those of client-go's informer, whose input
 // is filtered by other means: for an informer that reads by itself, and for one that follows
-// another. Where client-go's informer lists and ours continues its watch, it compares what became of
-// each object.
+// another. Where client-go's informer lists and ours continues its watch, it compares what became
+// of each object.
 func TestLikeClientGo(t *testing.T) {
 	for range 50 {
 		seed := rand.Uint64()
@@ -140,8 +140,8 @@ func compare(t *testing.T, round int, ours, theirs cache.SharedIndexInformer, ke
 // isMissed reports whether a handler was told of a deletion that the watch did not bring.
 func isMissed(call string) bool { return strings.HasPrefix(call, "missed ") }
 
-// outcomes returns what notifications amount to for each object: whether it was there before, and its
-// version after. "-" stands for none.
+// outcomes returns what notifications amount to for each object: whether it was there before, and
+// its version after. "-" stands for none.
 func outcomes(calls []string) []string {
 	before, after := map[string]string{}, map[string]string{}
 	for _, call := range calls {

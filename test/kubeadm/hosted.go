@@ -157,8 +157,8 @@ func (c *cluster) hostedRolls(ctx context.Context, guest *cluster, block, image 
 	)
 }
 
-// hostedHealthy waits until flotilla status finds nothing wrong, except that shards have moved often:
-// the test restarts the members again and again.
+// hostedHealthy waits until flotilla status finds nothing wrong, except that shards have moved
+// often: the test restarts the members again and again.
 func (c *cluster) hostedHealthy(ctx context.Context) error {
 	const script = `found=$(flotilla status --kubeconfig ` + hostedKubeconfig + `) || {
   test $? -eq 3 && ! echo "$found" | grep -E '^(Error|Warning): ' | grep -qv '^Warning: Flapping: '

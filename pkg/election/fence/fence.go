@@ -137,8 +137,8 @@ func (f *Fence) Close() {
 // Sent returns how many mutating requests the fence has let pass. It only grows.
 func (f *Fence) Sent() int64 { return f.sent.Load() }
 
-// Await returns once every write that has passed has been answered, but after a second at most. Call
-// it after Close: goroutines that a controller has started may outlive its Run.
+// Await returns once every write that has passed has been answered, but after a second at most.
+// Call it after Close: goroutines that a controller has started may outlive its Run.
 func (f *Fence) Await() {
 	quiet := f.written.quiet()
 	if quiet == nil {
@@ -152,8 +152,8 @@ func (f *Fence) Await() {
 	}
 }
 
-// Writes returns the last writes through the fence, as those of the holder of term. Where the answer
-// to a write has not been read to its end, it is Unknown.
+// Writes returns the last writes through the fence, as those of the holder of term. Where the
+// answer to a write has not been read to its end, it is Unknown.
 func (f *Fence) Writes(term int32) Writes { return f.written.writes(term) }
 
 // behind returns the fence's claim; nil if there is none.

@@ -66,8 +66,8 @@ func TestLeaderLockLife(t *testing.T) {
 	})
 }
 
-// TestTurned checks that a held leader lock's loop turns often enough for each heartbeat, also while
-// it has nothing to do, and that Turned shows a loop that hangs.
+// TestTurned checks that a held leader lock's loop turns often enough for each heartbeat, also
+// while it has nothing to do, and that Turned shows a loop that hangs.
 func TestTurned(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		var hang atomic.Bool
