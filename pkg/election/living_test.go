@@ -30,7 +30,7 @@ func fleetOf(tb testing.TB, members, shards int, clock Clock) *Observer {
 	}
 	see := func(name, holder string) {
 		l := lease(holder, 1)
-		l.Name, l.Labels = name, map[string]string{leaserecord.FleetLabel: "f"}
+		l.Name = name
 		o.Observe(l)
 	}
 	for i := range members {
@@ -53,7 +53,6 @@ func TestLivingMatchesList(t *testing.T) {
 			h.Sleep(time.Second)
 			changed := lease(fmt.Sprintf("m-%d_1", rand.IntN(5)), int32(2+rand.IntN(5)))
 			changed.Name, changed.ResourceVersion = shardLease(rand.IntN(40)), fmt.Sprint(100+rand.IntN(100))
-			changed.Labels = map[string]string{leaserecord.FleetLabel: "f"}
 			o.Observe(changed)
 			var wantMembers []string
 			wantNamed := map[string]time.Time{}
@@ -78,9 +77,9 @@ func TestLivingMatchesList(t *testing.T) {
 	})
 }
 
-// TestLivingLeavesOthersAlone has Leases of fleet f-cloud and of another program, and Leases of
-// fleet f with labels that somebody has changed.
-func TestLivingLeavesOthersAlone(t *testing.T) {
+// TestLivingLeavesOtherFleetsAlone has Leases of fleet f-cloud, and Leases of fleet f with labels
+// that somebody has changed.
+func TestLivingLeavesOtherFleetsAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *harness) {
 		o := fleetOf(t, 0, 0, NewClock())
 		see := func(name, fleet, holder string) {
@@ -93,9 +92,6 @@ func TestLivingLeavesOthersAlone(t *testing.T) {
 		see("f-cloud-00", "f", "of-ring-cloud_1")
 		see("f-ns-00", "other", "forged_1")
 		see("f-ns-01", "", "emptied_1")
-		webhook := lease("host_1", 1)
-		webhook.Name, webhook.Labels = "f-webhook", map[string]string{"app": "webhook"}
-		o.Observe(webhook)
 		_, named := o.Living()
 		want := []string{"emptied_1", "forged_1", "of-ring-cloud_1"}
 		if got := slices.Sorted(maps.Keys(named)); !slices.Equal(got, want) {

@@ -205,8 +205,7 @@ func (o *Observer) List() []Observation {
 
 // Living returns the observations of the members' Leases, in no order, and for each incarnation
 // that other Leases name as holder, when any of these was last seen to change. It leaves out Leases
-// of other fleets and programs, but for those that this process has a claimant for: their labels
-// were changed.
+// of other fleets, but for those that this process has a claimant for: their labels were changed.
 // It copies no shard's Lease, so that it can be called several times a second.
 func (o *Observer) Living() (members []Observation, named map[string]time.Time) {
 	prefix := leaserecord.MemberLease(o.cfg.Fleet, "")
@@ -218,7 +217,7 @@ func (o *Observer) Living() (members []Observation, named map[string]time.Time) 
 		case !obs.Exists, obs.OfOtherFleet(o.cfg.Fleet) && len(o.ofLease[name]) == 0:
 		case strings.HasPrefix(name, prefix):
 			members = append(members, *obs)
-		case leaserecord.MemberOf(obs.Holder) != "" && !slices.Contains(o.cfg.Extra, name) && (obs.IsOfAFleet() || len(o.ofLease[name]) > 0):
+		case leaserecord.MemberOf(obs.Holder) != "" && !slices.Contains(o.cfg.Extra, name):
 			named[obs.Holder] = later(named[obs.Holder], obs.Seen)
 		}
 	}

@@ -8,11 +8,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
 )
 
-// markPrefix is how the names of all labels and annotations of fleets begin.
-const markPrefix = "flotilla.dev/"
-
 // FleetLabel names the fleet, on each of its Leases.
-const FleetLabel = markPrefix + "fleet"
+const FleetLabel = "flotilla.dev/fleet"
 
 // OfOtherFleet reports whether a Lease whose name begins like those of fleet belongs to another
 // one: Leases of fleet "a-b" begin with "a-", too. A label alone does not make a Lease another
@@ -20,23 +17,6 @@ const FleetLabel = markPrefix + "fleet"
 func (r Record) OfOtherFleet(fleet string) bool {
 	other := r.Labels[FleetLabel]
 	return other != "" && other != fleet && strings.HasPrefix(r.Name, other+"-")
-}
-
-// IsOfAFleet reports whether a Lease has any of the labels and annotations that fleets write. Those
-// of other programs have none, even if their names begin like a fleet's: an elector of client-go
-// calls itself "<host>_<uuid>", which could be the incarnation of a member on that host.
-func (r Record) IsOfAFleet() bool {
-	if r.Labels[FleetLabel] != "" {
-		return true
-	}
-	for _, marks := range []map[string]string{r.Labels, r.Annotations} {
-		for key := range marks {
-			if strings.HasPrefix(key, markPrefix) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // NewIncarnation returns the identity of a new process start of the member: "<member>_<uuid>".

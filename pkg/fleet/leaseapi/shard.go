@@ -38,13 +38,13 @@ func ShardOn(fleet string, o election.Observation) (shard.ID, bool) {
 }
 
 // IsShard reports whether a Lease belongs to a shard of the fleet: by its labels, or, if somebody
-// has changed them, because a member of the fleet holds it and it has other marks of a fleet. get
-// returns the Lease of a name, or one that does not exist.
+// has changed them, because a member of the fleet holds it. get returns the Lease of a name, or one
+// that does not exist.
 func IsShard(fleet string, o election.Observation, get func(lease string) election.Observation) bool {
 	switch {
 	case o.Labels[FleetLabel] == fleet && o.Labels[RingLabel] != "":
 		return true
-	case o.OfOtherFleet(fleet), !o.IsOfAFleet():
+	case o.OfOtherFleet(fleet):
 		return false
 	}
 	_, member := MemberOn(fleet, o)

@@ -29,14 +29,12 @@ func TestSnapshot(t *testing.T) {
 	of := func(name, holder string, silence time.Duration) election.Observation {
 		return lease(ShardLease("f", id(name)), holder, silence, ShardLabels("f", id(name)))
 	}
-	bare := lease(ShardLease("f", id("i")), "m_1", 0, nil) // of another program, on m's host
-	bare.Annotations = nil
 	s := NewSnapshot("f", []election.Observation{
 		lease(leaserecord.MemberLease("f", "m"), "m_1", 0, nil),
 		of("a", "m_1", time.Second), of("b", "n_1", 12*time.Second), of("c", "n_1", 16*time.Second), of("d", "", 0),
 		lease(ShardLease("f", id("e")), "stranger_1", 0, nil),
 		lease(ShardLease("f", id("g")), "m_1", 0, map[string]string{FleetLabel: "other"}),
-		lease(ShardLease("f", id("h")), "m_1", 0, map[string]string{FleetLabel: "f-namespaces"}), bare,
+		lease(ShardLease("f", id("h")), "m_1", 0, map[string]string{FleetLabel: "f-namespaces"}),
 	}, 15*time.Second, now)
 	for name, want := range map[string]struct{ exists, shard, held, ready, others bool }{
 		"a": {true, true, true, true, false},
@@ -47,7 +45,6 @@ func TestSnapshot(t *testing.T) {
 		"f": {},
 		"g": {true, true, true, true, false},
 		"h": {true, false, true, true, false},
-		"i": {true, false, true, false, false},
 	} {
 		o := s.Shard(id(name))
 		got := struct{ exists, shard, held, ready, others bool }{o.Exists, s.IsShard(o), s.IsHeld(o), s.IsReady(o), s.IsOthers(o, "m_1")}
