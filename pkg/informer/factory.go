@@ -337,7 +337,7 @@ func (f *Factory) reads(
 	return func(ctx context.Context, into *store.Sink) {
 		for ctx.Err() == nil {
 			if !honoured(ctx) {
-				into.Lost = f.pool.readTogether(ctx, key, read, &portion{into: into})
+				into.SetLost(f.pool.readTogether(ctx, key, read, &portion{into: into}))
 				continue
 			}
 			alone, stop := context.WithCancel(ctx)
@@ -352,7 +352,7 @@ func (f *Factory) reads(
 				Discarded: &f.pool.discarded,
 			}, example, key.resource.String())(alone, into)
 			stop()
-			into.Lost = lost.Load()
+			into.SetLost(lost.Load())
 		}
 	}
 }

@@ -97,7 +97,7 @@ func (s *shared) rereading(read store.Source) store.Source {
 			s.known.reads(stop, into.Place() == "")
 			read(run, into)
 			stop()
-			into.Lost = ctx.Err() == nil
+			into.SetLost(ctx.Err() == nil)
 		}
 		s.known.reads(nil, false)
 	}

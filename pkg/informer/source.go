@@ -196,7 +196,7 @@ func (f *follower) attach(ctx context.Context, lead *shared) bool {
 			return false
 		}
 	}
-	f.reads.Lost = false
+	f.reads.SetLost(false)
 	return true
 }
 

@@ -187,6 +187,7 @@ func TestReflectionContinues(t *testing.T) {
 			t.Errorf("it is at version %s, want 30", got)
 		}
 		time.Sleep(time.Minute) // virtual
+		synctest.Wait()
 		if diff := cmp.Diff([]string{"11", "12", "stream", "30"}, s.asked); diff != "" {
 			t.Errorf("it asked for (-want +got):\n%s", diff)
 		}

@@ -26,8 +26,8 @@ type Sink struct {
 	// Within is the range whose objects must be whole in an informer of slim copies that is
 	// followed; Everything if slim copies will do.
 	Within shard.Range
-	// Lost says that its source cannot continue and must list. Only the source sets it; a list
-	// clears it, with the informer's mutex held.
+	// Lost says that its source cannot continue and must list. Only the source sets it, by SetLost;
+	// a list clears it.
 	Lost bool
 	// Listed is called after each list, before the first one syncs the informer; nil for nothing.
 	// The informer's mutex is held.
@@ -323,6 +323,14 @@ func (s *Sink) Place() string {
 		return ""
 	}
 	return s.Informer.lastRV
+}
+
+// SetLost says whether the source must list. A list that client-go has given up may still ask where
+// it could have continued.
+func (s *Sink) SetLost(lost bool) {
+	s.Informer.mu.Lock()
+	defer s.Informer.mu.Unlock()
+	s.Lost = lost
 }
 
 // Shed reduces the whole objects that an informer of metadata or slim copies received while it
