@@ -53,7 +53,13 @@ func TestDeletions(t *testing.T) {
 		"another was evicted": {lines: []line{does("create", user, "", "pods/eviction", pod("p1"), 0, 104), wanted}, want: guilty, judged: 1},
 		"it has devices":      {lines: []line{remove(pod("p0").set("spec", "resourceClaims", []any{map[string]any{"name": "gpu"}}), 105, 105)}, judged: 1},
 
-		"owner deleted":       {lines: []line{does("delete", user, "apps", "replicasets", set, 0, 104), wanted}, judged: 1},
+		"owner deleted": {lines: []line{does("delete", user, "apps", "replicasets", set, 0, 104), wanted}, judged: 1},
+		"owner's change is lost with a server's power": {
+			lines: []line{wanted, does("update", user, "apps", "replicasets/status", set.set("spec", "replicas", 2).is(2, 2), 106, 106)}, judged: 1,
+		},
+		"owner's next change is in the log": {
+			lines: []line{wanted, scaled(2, 2, 1, 106, 106)}, want: guilty, judged: 1,
+		},
 		"owner deleted after": {lines: []line{does("delete", user, "apps", "replicasets", set, 0, 106), wanted}, want: guilty, judged: 1},
 		"owner is going":      {lines: []line{does("patch", user, "apps", "replicasets", set.set("metadata", "deletionTimestamp", "x"), 104, 104), wanted}, judged: 1},
 		"owner recreated": {
