@@ -75,9 +75,9 @@ func TestWhatResumes(t *testing.T) {
 	check("filled with what need not be of the present", "")
 	into.synced()
 	check("synced", "4")
-	into.Lost = true
+	into.SetLost(true)
 	check("having lost its place", "")
-	into.Lost = false
+	into.SetLost(false)
 	if err := into.Replace(nil, "0"); err != nil {
 		t.Fatal(err)
 	}

@@ -26,9 +26,8 @@ type Sink struct {
 	// Within is the range whose objects must be whole in an informer of slim copies that is
 	// followed; Everything if slim copies will do.
 	Within shard.Range
-	// Lost says that its source cannot continue and must list. Only the source sets it, by SetLost;
-	// a list clears it.
-	Lost bool
+	// lost says that its source cannot continue and must list; the informer's mutex guards it.
+	lost bool
 	// Listed is called after each list, before the first one syncs the informer; nil for nothing.
 	// The informer's mutex is held.
 	Listed func()
@@ -112,7 +111,7 @@ func (s *Sink) Replace(list []any, rv string) error {
 	if err := s.replaceLocked(list, rv); err != nil {
 		return err
 	}
-	s.Lost = false
+	s.lost = false
 	if s.Listed != nil {
 		s.Listed()
 	}
@@ -319,18 +318,18 @@ func (s *Sink) trimmed(obj any) (any, error) {
 func (s *Sink) Place() string {
 	s.Informer.mu.Lock()
 	defer s.Informer.mu.Unlock()
-	if s.Lost || !s.Informer.HasSynced() || s.Informer.lastRV == "0" { // which is any version
+	if s.lost || !s.Informer.HasSynced() || s.Informer.lastRV == "0" { // which is any version
 		return ""
 	}
 	return s.Informer.lastRV
 }
 
-// SetLost says whether the source must list. A list that client-go has given up may still ask where
-// it could have continued.
+// SetLost says that the source cannot continue and must list, until it has; false takes that back.
+// Only the source calls it. A list that client-go has given up may ask for the place meanwhile.
 func (s *Sink) SetLost(lost bool) {
 	s.Informer.mu.Lock()
 	defer s.Informer.mu.Unlock()
-	s.Lost = lost
+	s.lost = lost
 }
 
 // Shed reduces the whole objects that an informer of metadata or slim copies received while it
