@@ -29,6 +29,10 @@ import (
 
 // Main runs the command with the process's arguments and returns its exit status.
 func Main() int {
+	if err := setPings(); err != nil {
+		klog.Background().Error(err, "Could not set how soon dead connections are noticed")
+		return 1
+	}
 	command, err := NewCommand()
 	if err != nil {
 		klog.Background().Error(err, "Could not initialize command options")
