@@ -64,7 +64,8 @@ func (p *Plan) successorsOf(c leaseapi.Cover) iter.Seq[int] {
 // SuccessorsReady returns a function that reports whether all successors of a shard that is not in
 // the plan wait only for its release. Successors that already run, because somebody has edited
 // Leases, also count as ready. Successors linked through shared predecessors must be ready too.
-// Then the shard can drain, and none of its parts is unowned for long.
+// Then the shard can drain, and none of its parts is unowned for long. A successor is not ready as
+// long as a member that refuses the plan holds one of its predecessors: that member keeps it.
 func (p *Plan) SuccessorsReady(s leaseapi.Snapshot, covers *Covers) func(shard.Extent) bool {
 	// Shards with a common predecessor wait for each other. first leads to the smallest index of
 	// each such set.
@@ -79,6 +80,13 @@ func (p *Plan) SuccessorsReady(s leaseapi.Snapshot, covers *Covers) func(shard.E
 		}
 		return i
 	}
+	refuse := map[string]bool{} // incarnations
+	for _, m := range s.Roster().Members() {
+		if leaseapi.RefusesPlan(m, p.Generation) {
+			refuse[m.Incarnation] = true
+		}
+	}
+	var kept []int // successors of what stays where it is
 	for _, o := range s.Leases() {
 		if !s.IsShard(o) {
 			continue
@@ -95,8 +103,14 @@ func (p *Plan) SuccessorsReady(s leaseapi.Snapshot, covers *Covers) func(shard.E
 			}
 			last = i
 		}
+		if last >= 0 && refuse[o.Holder] {
+			kept = append(kept, last)
+		}
 	}
 	late := make([]bool, len(p.shards))
+	for _, i := range kept {
+		late[find(i)] = true
+	}
 	for i := range p.shards {
 		if !s.IsReady(s.Shard(p.shards[i].ID)) {
 			late[find(i)] = true

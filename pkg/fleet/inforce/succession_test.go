@@ -8,11 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/utils/clock"
-
-	coordinationv1 "k8s.io/api/coordination/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -35,6 +34,9 @@ func closure(s leaseapi.Snapshot, plan *Plan, extent shard.Extent) bool {
 				return false
 			}
 			for _, o := range known.Overlapping(s, plan, id, extent) {
+				if s.IsHeld(o) && o.Holder == refusing {
+					return false
+				}
 				if s.IsHeld(o) && !seen[o.Name] {
 					seen[o.Name] = true
 					covers = append(covers, leaseapi.CoverOn(o))
@@ -44,6 +46,9 @@ func closure(s leaseapi.Snapshot, plan *Plan, extent shard.Extent) bool {
 	}
 	return true
 }
+
+// refusing is a member that refuses the new plan of the fixture.
+const refusing = "r_1"
 
 // randomRanges cuts the whole keyspace at random places.
 func randomRanges(random *rand.Rand, n int) []shard.Range {
@@ -88,12 +93,12 @@ func TestSuccessorsAreFoundTogether(t *testing.T) {
 }
 
 // successionFixture returns the Leases of an old and a new plan, the new plan, and what the old
-// shards cover. Each plan has two rings and a group or two. Some Leases are held, and some
-// of the new ones are ready. Some new shards have the name of an old one; then the Lease may belong
-// to either.
+// shards cover. Each plan has two rings and a group or two. Some Leases are held, and some of the
+// new ones are ready. A member that refuses the new plan holds a few of the old ones. Some new
+// shards have the name of an old one; then the Lease may belong to either.
 func successionFixture(t *testing.T, random *rand.Rand) ([]election.Observation, *Plan, []shard.Extent) {
 	t.Helper()
-	observer, err := election.NewObserver(election.ObserverConfig{Fleet: "flotilla", Client: struct{ election.LeaseReader }{}, Clock: clock.RealClock{}})
+	observer, err := election.NewObserver(election.ObserverConfig{Fleet: "flotilla", Client: struct{ election.LeaseReader }{}, Clock: clocktesting.NewFakeClock(start)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,8 +122,17 @@ func successionFixture(t *testing.T, random *rand.Rand) ([]election.Observation,
 		return append(rings, groups)
 	}
 	version := 0
-	put := func(ring shard.Ring, s shard.Shard, holder string, ready bool) {
+	observe := func(name, holder string, annotations, labels map[string]string) {
 		version++
+		lease := held(name, holder, annotations, labels).Lease
+		lease.ResourceVersion = strconv.Itoa(version)
+		observer.Observe(lease)
+	}
+	observe(leaserecord.MemberLease("flotilla", "r"), refusing, map[string]string{
+		leaserecord.StateAnnotation: "active", leaseapi.PlanAnnotation: "a", leaseapi.GenerationAnnotation: "1",
+		leaseapi.RefusedAnnotation: "2: its build lacks a controller",
+	}, nil)
+	put := func(ring shard.Ring, s shard.Shard, holder string, ready bool) {
 		annotations := map[string]string{leaseapi.RangeAnnotation: s.Range.String(), leaseapi.ControllersAnnotation: strings.Join(ring.Controllers, ",")}
 		if !s.Namespaced() {
 			annotations = map[string]string{leaseapi.ControllersAnnotation: strings.Join(s.Controllers, ",")}
@@ -132,15 +146,7 @@ func successionFixture(t *testing.T, random *rand.Rand) ([]election.Observation,
 		if ready {
 			annotations[leaseapi.ReadyAnnotation] = "1"
 		}
-		lease := &coordinationv1.Lease{}
-		lease.Name, lease.ResourceVersion = leaseapi.ShardLease("flotilla", s.ID), strconv.Itoa(version)
-		lease.Labels, lease.Annotations = leaseapi.ShardLabels("flotilla", s.ID), annotations
-		term, seconds := int32(1), int32(15)
-		lease.Spec.LeaseTransitions, lease.Spec.LeaseDurationSeconds = &term, &seconds
-		if holder != "" {
-			lease.Spec.HolderIdentity = &holder
-		}
-		observer.Observe(lease)
+		observe(leaseapi.ShardLease("flotilla", s.ID), holder, annotations, leaseapi.ShardLabels("flotilla", s.ID))
 	}
 	holder := func(of int) string {
 		if random.IntN(of) == 0 {
@@ -156,7 +162,11 @@ func successionFixture(t *testing.T, random *rand.Rand) ([]election.Observation,
 				extent.Controllers = s.Controllers
 			}
 			old = append(old, extent)
-			put(ring, s, holder(4), false)
+			by := holder(4)
+			if by != "" && random.IntN(20) == 0 {
+				by = refusing
+			}
+			put(ring, s, by, false)
 		}
 	}
 	next := shard.Plan{Generation: 2, Rings: ringsOf(2)}
