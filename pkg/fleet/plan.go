@@ -178,12 +178,12 @@ func (m *Member) waitForPlan(ctx context.Context) bool {
 	}
 }
 
-// stillMember returns the Lease of another live member that is still because the fleet is stopped:
-// that member knows the plan, and restores plan and stop. It returns the zero value if there is
+// stillMember returns the Lease of another live member that is still because the fleet is stopped,
+// and works by a plan: that member restores plan and stop. It returns the zero value if there is
 // none.
 func (m *Member) stillMember(s leaseapi.Snapshot) election.Observation {
 	for _, member := range s.Roster().Members() {
-		if member.Incarnation != m.incarnation && member.Annotations[leaseapi.StillAnnotation] != "" {
+		if member.Incarnation != m.incarnation && member.Annotations[leaseapi.StillAnnotation] != "" && leaseapi.PlanSaidOn(member.Annotations).Known() {
 			return s.Get(leaserecord.MemberLease(m.config.Fleet, member.Name))
 		}
 	}

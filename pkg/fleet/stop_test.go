@@ -260,6 +260,40 @@ func TestStopOutlivesThePlansLease(t *testing.T) {
 	})
 }
 
+// TestStoppedMembersWithoutAPlan checks that members that have started without a plan do not wait
+// for each other to restore it.
+func TestStoppedMembersWithoutAPlan(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
+		processes := []*process{s.launch("a", nil), s.launch("b", nil)}
+		pass(time.Minute)
+		s.setStop(stopText)
+		pass(5 * time.Second)
+		for _, m := range processes {
+			m.stop()
+			<-m.ended
+		}
+		s.store.Tamper(leaseapi.PlanLease("flotilla"), func(l *coordinationv1.Lease) {
+			l.Annotations[leaseapi.DocumentAnnotation] = "junk"
+			delete(l.Annotations, leaseapi.LastGoodAnnotation)
+		})
+		s.launch("a", nil)
+		s.launch("b", nil)
+		pass(time.Minute)
+		if by := s.stillBy("a", "b"); by["a"] != stopText || by["b"] != stopText {
+			t.Errorf("still: %v", by)
+		}
+		s.store.Remove(leaseapi.PlanLease("flotilla"))
+		pass(time.Minute)
+		s.allHeldByNobody()
+		if lease := s.store.Get(leaseapi.PlanLease("flotilla")); lease == nil || lease.Annotations[leaseapi.StopAnnotation] != stopText || lease.Annotations[leaseapi.DocumentAnnotation] == "" {
+			t.Errorf("the plan's Lease is %v", lease)
+		}
+		s.setStop("")
+		pass(30 * time.Second)
+		s.allHeld("a", "b")
+	})
+}
+
 // TestStopsAtRandom stops and starts a fleet at random while members come and go and requests get
 // lost. A stock leader takes the leader lock whenever it is free, and must then find that nobody
 // works.
