@@ -12,19 +12,32 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// failureCounts is for how long a failed request says that a resource cannot be read. Reflectors try
-// again within half a minute, and a request may wait as long for a webhook.
+// failureCounts is for how long a failed request says that a resource cannot be read. Reflectors
+// try again within half a minute, and a request may wait as long for a webhook.
 const failureCounts = 2 * time.Minute
+
+// absenceCounts is for how long, at most, an answer that there is no such resource serves other
+// informers too. A single Reflector asks about as often.
+const absenceCounts = 30 * time.Second
 
 // absence records whether the API server has a resource, by its last answer to a list or watch. A
 // built-in resource may be missing too: the API is turned off, or newer than the server. Informers
-// of an absent resource keep trying; nobody who waits for all informers of a factory waits for them.
-// Methods may be called concurrently.
+// of an absent resource keep trying; nobody who waits for all informers of a factory waits for
+// them. The informers of a process ask together: a cluster in which definitions come and go may
+// leave a hundred absent resources behind, each with an informer in every range. Methods may be
+// called concurrently.
 type absence struct {
 	mu sync.Mutex
 	// noted is closed while the resource is absent.
 	noted chan struct{}
-	// failed is when the last request failed although the resource may be there; zero if it did not.
+	// gone is the API server's last answer if that was that there is no such resource, and nil
+	// otherwise: a list in the form of a watch may have failed because the server knows none, and
+	// the Reflector then asks for a plain one. since is when the first of these answers came, and
+	// asked when the last request was let through.
+	gone         error
+	since, asked time.Time
+	// failed is when the last request failed although the resource may be there; zero if it did
+	// not.
 	failed time.Time
 }
 
@@ -71,17 +84,43 @@ func (a *absence) note(err error, now time.Time) (began bool) {
 	defer a.mu.Unlock()
 	if err != nil && !apierrors.IsNotFound(err) {
 		began, a.failed = a.failed.IsZero(), now
+		a.gone = nil
 		return began
 	}
 	a.failed = time.Time{}
+	if err != nil && a.gone == nil {
+		a.since, a.asked = now, now
+	}
+	a.gone = err
 	a.setLocked(err != nil)
 	return false
+}
+
+// ask returns nil if a request may be sent. Otherwise it returns the last answer, which still
+// counts: for as long as the resource had been absent by then, so that a new one is soon found.
+func (a *absence) ask(now time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.gone != nil && now.Sub(a.asked) < min(a.asked.Sub(a.since), absenceCounts) {
+		return a.gone
+	}
+	a.asked = now
+	return nil
+}
+
+// expect has the API server asked again: somebody wants the resource, and may know that it has
+// come.
+func (a *absence) expect() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.gone = nil
 }
 
 // begun records that a list in the form of a watch has begun. That may still fail.
 func (a *absence) begun() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.gone = nil
 	a.setLocked(false)
 }
 

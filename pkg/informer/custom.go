@@ -198,7 +198,8 @@ func genericOf(gvr schema.GroupVersionResource, i cache.SharedIndexInformer) inf
 // errNoStreams makes a Reflector ask for a list that is not a watch.
 var errNoStreams = errors.New("the client knows no lists in the form of watches")
 
-// observedResource notes whether the API server has the resource.
+// observedResource notes whether the API server has the resource, and does not ask for one that is
+// known to be absent.
 type observedResource struct {
 	listwatch.Reader
 	resource schema.GroupVersionResource
@@ -208,13 +209,18 @@ type observedResource struct {
 	now       func() time.Time
 }
 
-// observed returns read for an informer of the resource, and records absence.
+// observed returns read for an informer of the resource that somebody wants, and records absence.
 func (p *Pool) observed(gvr schema.GroupVersionResource, read listwatch.Reader, listsOnly bool) listwatch.Reader {
-	return observedResource{Reader: read, resource: gvr, absence: p.absenceOf(gvr), listsOnly: listsOnly, now: p.config.Clock.Now}
+	a := p.absenceOf(gvr)
+	a.expect()
+	return observedResource{Reader: read, resource: gvr, absence: a, listsOnly: listsOnly, now: p.config.Clock.Now}
 }
 
 // List implements listwatch.Reader.
 func (r observedResource) List(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	if err := r.absence.ask(r.now()); err != nil {
+		return nil, err
+	}
 	list, err := r.Reader.List(ctx, options)
 	r.note(ctx, err)
 	return list, err
@@ -224,6 +230,9 @@ func (r observedResource) List(ctx context.Context, options metav1.ListOptions) 
 func (r observedResource) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	if r.listsOnly && listwatch.Streams(options) {
 		return nil, errNoStreams
+	}
+	if err := r.absence.ask(r.now()); err != nil {
+		return nil, err
 	}
 	w, err := r.Reader.Watch(ctx, options)
 	if err == nil && listwatch.Streams(options) {

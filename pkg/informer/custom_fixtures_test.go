@@ -62,10 +62,13 @@ type quay struct {
 	refused atomic.Int64
 	// broken says that the server has the resource and cannot list it.
 	broken atomic.Bool
-	// filters says that the server honours selectors for the halves of the keyspace. It never
-	// echoes them.
+	// filters says that the server honours selectors for the halves and sixteenths of the keyspace.
+	// It never echoes them.
 	filters bool
 }
+
+// sixteenths are the parts of the keyspace in a plan of 16 shards.
+var sixteenths, _ = shard.EqualRanges(16)
 
 var errBroken = apierrors.NewInternalError(errors.New("conversion webhook for berths failed"))
 
@@ -81,8 +84,8 @@ func newBerth(namespace, name string) *unstructured.Unstructured {
 
 func (q *quay) keeps(o metav1.ListOptions, obj any) bool {
 	accessor, err := meta.Accessor(obj)
-	return err == nil && (!q.filters || o.ShardSelector == "" || slices.ContainsFunc(listwatch.KeyspaceHalves, func(half shard.Range) bool {
-		return o.ShardSelector == half.Selector() && half.ContainsNamespace(accessor.GetNamespace())
+	return err == nil && (!q.filters || o.ShardSelector == "" || slices.ContainsFunc(slices.Concat(listwatch.KeyspaceHalves, sixteenths), func(part shard.Range) bool {
+		return o.ShardSelector == part.Selector() && part.ContainsNamespace(accessor.GetNamespace())
 	}))
 }
 

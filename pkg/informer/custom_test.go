@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -412,6 +413,98 @@ func TestResourceThatComesAndGoes(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestAbsentResourceIsAskedForTogether checks that the API server is asked for a resource that has
+// gone about as often as by one informer, however many ranges have one, and that all of them find
+// it when it has come back.
+func TestAbsentResourceIsAskedForTogether(t *testing.T) {
+	for _, form := range forms {
+		t.Run(form.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q, pool := newQuay(t)
+				q.filters = true // Each range reads by itself.
+				one := newBerth(inHalf(t, 0), "one")
+				q.Add(one)
+				var all []*Factory
+				for _, within := range sixteenths {
+					f := pool.NewFactory(within, namespacedBerths)
+					t.Cleanup(f.Shutdown)
+					all = append(all, f)
+					form.ask(t, f, q)
+					f.StartWithContext(t.Context())
+					if err := f.WaitForCacheSyncWithContext(t.Context()).Err; err != nil {
+						t.Fatal(err)
+					}
+				}
+
+				q.absent.Store(true)
+				q.Delete(one)
+				q.end()
+				time.Sleep(10 * time.Minute) // virtual
+				if got := q.refused.Load(); got < 10 || got > 60 {
+					t.Errorf("asked %d times for what is not there in 10 minutes; want 10 to 60", got)
+				}
+
+				q.absent.Store(false)
+				q.Add(one)
+				time.Sleep(2 * time.Minute) // virtual
+				var held []string
+				for n, f := range all {
+					if err := f.Refresh(t.Context()); err != nil {
+						t.Errorf("factory %d: %v", n, err)
+					}
+					held = append(held, keysOf(form.ask(t, f, q))...)
+				}
+				if diff := cmp.Diff([]string{one.GetNamespace() + "/one"}, held); diff != "" {
+					t.Errorf("after the resource has come back (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// TestAbsenceIsNotTakenForGranted checks what makes the next request go to the API server.
+func TestAbsenceIsNotTakenForGranted(t *testing.T) {
+	gone, broken := apierrors.NewNotFound(berths.GroupResource(), ""), apierrors.NewServiceUnavailable("")
+	for name, tc := range map[string]struct {
+		then  func(*absence, time.Time)
+		after time.Duration
+		asks  bool
+	}{
+		"nothing":              {func(*absence, time.Time) {}, 29 * time.Second, false},
+		"time":                 {func(*absence, time.Time) {}, 30 * time.Second, true},
+		"another absence":      {func(a *absence, at time.Time) { a.note(gone, at) }, 0, false},
+		"an answer":            {func(a *absence, at time.Time) { a.note(nil, at) }, 0, true},
+		"the lack of one":      {func(a *absence, at time.Time) { a.note(broken, at) }, 0, true},
+		"a list as a watch":    {func(a *absence, _ time.Time) { a.begun() }, 0, true},
+		"somebody asks for it": {func(a *absence, _ time.Time) { a.expect() }, 0, true},
+	} {
+		a, at := &absence{noted: make(chan struct{})}, time.Unix(0, 0)
+		a.note(gone, at)
+		at = at.Add(time.Hour)
+		if err := a.ask(at); err != nil {
+			t.Fatalf("%s: not asked for an hour: %v", name, err)
+		}
+		a.note(gone, at)
+		tc.then(a, at)
+		if err := a.ask(at.Add(tc.after)); (err == nil) != tc.asks || err != nil && !apierrors.IsNotFound(err) {
+			t.Errorf("%s: ask returned %v; want a request: %t", name, err, tc.asks)
+		}
+	}
+
+	a, at := &absence{noted: make(chan struct{})}, time.Unix(0, 0)
+	a.note(gone, at)
+	var asked []time.Duration
+	for now := time.Duration(0); now < 2*time.Minute; now += time.Second {
+		if a.ask(at.Add(now)) == nil {
+			asked = append(asked, now/time.Second)
+			a.note(gone, at.Add(now))
+		}
+	}
+	if diff := cmp.Diff([]time.Duration{0, 1, 2, 4, 8, 16, 32, 62, 92}, asked); diff != "" {
+		t.Errorf("seconds at which many readers ask for what is absent (-want +got):\n%s", diff)
 	}
 }
 

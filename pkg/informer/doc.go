@@ -49,9 +49,10 @@
 // gets another scope, an informer still holds no object of a foreign namespace, but lacks others.
 //
 // A resource that is not built in may be defined later, or go. Its informers try again until they
-// can read it. [Factory.Warm] and [Factory.Refresh] do not wait for a resource that the API server
-// says it does not have, nor does [Factory.CatchUp] if the cache holds nothing; HasSynced and
-// WaitForCacheSync do, as with client-go.
+// can read it; while the API server says that it does not have it, those of a process ask about as
+// often as one of them would. [Factory.Warm] and [Factory.Refresh] do not wait for a resource that
+// the API server says it does not have, nor does [Factory.CatchUp] if the cache holds nothing;
+// HasSynced and WaitForCacheSync do, as with client-go.
 //
 // # Following
 //
