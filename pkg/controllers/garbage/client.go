@@ -195,18 +195,34 @@ func (r clusterResource) Get(ctx context.Context, name string, options metav1.Ge
 	if waits(obj) {
 		r.waiting.Add(obj.UID, owner{r.gvr, r.namespace, name})
 	}
-	if r.namespace == "" && slices.ContainsFunc(obj.OwnerReferences, r.namesNamespaced) {
-		obj = withoutOwners(obj)
+	if r.namespace != "" {
+		return obj, nil
+	}
+	for _, ref := range obj.OwnerReferences {
+		switch namespaced, err := r.namesNamespaced(ref); {
+		case err != nil:
+			return nil, fmt.Errorf("%s %q names an owner of kind %s: %w", r.gvr.GroupResource(), name, ref.Kind, err)
+		case namespaced:
+			return withoutOwners(obj), nil
+		}
 	}
 	return obj, nil
 }
 
 // namesNamespaced reports whether a reference is to a namespaced kind; false for an unknown kind:
 // upstream looks at its owner again until the kind is known, or the owner is known to be absent.
-func (r clusterResource) namesNamespaced(ref metav1.OwnerReference) bool {
+// The error says that it could not be found out: upstream asks the mapper again, and must not know
+// better a moment later.
+func (r clusterResource) namesNamespaced(ref metav1.OwnerReference) (bool, error) {
 	kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	mapping, err := r.mapper.RESTMapping(kind.GroupKind(), kind.Version)
-	return err == nil && mapping.Scope.Name() == meta.RESTScopeNameNamespace
+	switch {
+	case meta.IsNoMatchError(err):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
 }
 
 // owner is the place of an owner.
@@ -241,8 +257,8 @@ func (r clusterResource) Delete(ctx context.Context, name string, options metav1
 		}
 		options.PropagationPolicy = ptr.To(metav1.DeletePropagationForeground)
 	}
-	// After a conflict upstream looks at the owners, and deletes whatever the version. Here the look
-	// at waiting owners has come between, so look again.
+	// After a conflict upstream looks at the owners, and deletes whatever the version. Here the
+	// look at waiting owners has come between, so look again.
 	if p := options.Preconditions; p == nil || p.ResourceVersion == nil {
 		now, err := r.ResourceInterface.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {

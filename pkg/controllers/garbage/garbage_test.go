@@ -273,7 +273,8 @@ func TestClusterDeletes(t *testing.T) {
 // wait. Without a version as a precondition, only the client can notice.
 func TestOwnersChangeMeanwhile(t *testing.T) {
 	for name, tc := range map[string]struct {
-		// changes is the object after whose reading the owners change, and version the precondition.
+		// changes is the object after whose reading the owners change, and version the
+		// precondition.
 		changes string
 		version *string
 		deleted bool
@@ -311,6 +312,34 @@ func newMapper() meta.RESTMapper {
 	mapper.Add(schema.FromAPIVersionAndKind(namespacedRef.APIVersion, namespacedRef.Kind), meta.RESTScopeNamespace)
 	mapper.Add(schema.FromAPIVersionAndKind(clusterRef.APIVersion, clusterRef.Kind), meta.RESTScopeRoot)
 	return mapper
+}
+
+// failingMapper is a mapper whose discovery has failed.
+type failingMapper struct{ meta.RESTMapper }
+
+// RESTMapping implements meta.RESTMapper.
+func (failingMapper) RESTMapping(schema.GroupKind, ...string) (*meta.RESTMapping, error) {
+	return nil, errors.New("discovery has failed")
+}
+
+// TestOwnersThatCannotBeMapped: upstream asks the mapper again for the same owner. If it then gets
+// an answer, a cluster-scoped object would be deleted because of an owner that it looks for in the
+// wrong place.
+func TestOwnersThatCannotBeMapped(t *testing.T) {
+	for name, tc := range map[string]struct {
+		obj   *metav1.PartialObjectMetadata
+		fails bool
+	}{
+		"cluster-scoped":             {metaOf("", "x", false, namespacedRef), true},
+		"cluster-scoped, of nothing": {metaOf("", "x", false), false},
+		"namespaced":                 {metaOf("a", "x", false, namespacedRef), false},
+	} {
+		s := &store{objects: map[string]*metav1.PartialObjectMetadata{tc.obj.Namespace + "/x": tc.obj}}
+		_, err := ClusterClient(s, failingMapper{}).Resource(things).Namespace(tc.obj.Namespace).Get(t.Context(), "x", metav1.GetOptions{})
+		if (err != nil) != tc.fails {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 // TestReadWithoutOwners: a collector decides by the owners of the object that it reads. It must see
