@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 
 	"k8s.io/client-go/metadata"
 	"k8s.io/controller-manager/pkg/informerfactory"
@@ -129,9 +128,10 @@ func (i *Instance) withMonitors(build func(context.Context, app.ControllerContex
 		if err != nil {
 			return nil, fmt.Errorf("failed to create the discovery client: %w", err)
 		}
+		migrations := c.InformerFactory.Storagemigration().V1().StorageVersionMigrations()
 		monitors, err := garbage.NewMonitors(ctx, garbage.MonitorsConfig{
 			Client: client, Metadata: i.informers.Reader(), Discovery: discovery, Mapper: c.RESTMapper,
-			Migrations: c.InformerFactory.Storagemigration().V1().StorageVersionMigrations().Lister(), Transform: trim,
+			Migrations: migrations.Lister(), Listed: migrations.Informer().HasSynced, Transform: trim,
 		})
 		if err != nil {
 			return nil, err
@@ -141,7 +141,7 @@ func (i *Instance) withMonitors(build func(context.Context, app.ControllerContex
 		if migrator == nil || err != nil {
 			ended, cancel := context.WithCancel(ctx)
 			cancel()
-			monitors.Run(ended) // or what they were made with would stay
+			monitors.Run(ended, func(context.Context) {}) // or what they were made with would stay
 			return nil, err
 		}
 		return monitoredController{migrator, monitors}, nil
@@ -155,9 +155,4 @@ type monitoredController struct {
 }
 
 // Run implements app.Controller.
-func (c monitoredController) Run(ctx context.Context) {
-	var running sync.WaitGroup
-	running.Go(func() { c.monitors.Run(ctx) })
-	running.Go(func() { c.Controller.Run(ctx) })
-	running.Wait()
-}
+func (c monitoredController) Run(ctx context.Context) { c.monitors.Run(ctx, c.Controller.Run) }

@@ -230,7 +230,7 @@ func (p *Process) buildController(ctx context.Context, i *Instance, spec Spec, n
 	build := d.BuildController
 	if name == names.GarbageCollectorController && spec.Collect != 0 {
 		build = p.collectorOf(spec)
-	} else if name == names.StorageVersionMigratorController && spec.Collect != 0 {
+	} else if name == names.StorageVersionMigratorController && (spec.Collect != 0 || !i.collects) {
 		build = i.withMonitors(build)
 	}
 	c, err := build(ctx, controllerContext)

@@ -121,9 +121,20 @@ func TestCollectorsOfParts(t *testing.T) {
 	}
 }
 
-// TestMigrationHasAllObjects checks that a migration writes every object, even with a garbage
-// collector that has only a part of the graph.
+// TestMigrationHasAllObjects checks that a migration writes every object, even if the shard's
+// garbage collector has only a part of the graph, or there is none.
 func TestMigrationHasAllObjects(t *testing.T) {
+	process := newCollector(t)
+	t.Run("beside a part", func(t *testing.T) {
+		migrates(t, process, controllers.Spec{Collect: garbage.OfCluster, Controllers: []string{names.GarbageCollectorController, names.StorageVersionMigratorController}})
+	})
+	t.Run("alone", func(t *testing.T) {
+		migrates(t, process, controllers.Spec{Controllers: []string{names.StorageVersionMigratorController}})
+	})
+}
+
+func migrates(t *testing.T, process *controllers.Process, spec controllers.Spec) {
+	t.Helper()
 	const objects = 30
 	client, err := kubernetes.NewForConfig(unlimited())
 	if err != nil {
@@ -140,18 +151,16 @@ func TestMigrationHasAllObjects(t *testing.T) {
 		}
 	}
 	var written atomic.Int32
-	r := start(t, newCollector(t), controllers.Spec{
-		ID: shard.ID{Ring: "cluster", Name: "garbage"}, Shards: 5, Collect: garbage.OfCluster,
-		Controllers: []string{names.GarbageCollectorController, names.StorageVersionMigratorController},
-		Fence: func(next http.RoundTripper) http.RoundTripper {
-			return roundTripper(func(req *http.Request) (*http.Response, error) {
-				if req.Method == http.MethodPatch && strings.Contains(req.URL.Path, "/namespaces/"+space.Name+"/configmaps/") {
-					written.Add(1)
-				}
-				return next.RoundTrip(req)
-			})
-		},
-	})
+	spec.ID, spec.Shards = shard.ID{Ring: "cluster", Name: "garbage"}, 5
+	spec.Fence = func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			if req.Method == http.MethodPatch && strings.Contains(req.URL.Path, "/namespaces/"+space.Name+"/configmaps/") {
+				written.Add(1)
+			}
+			return next.RoundTrip(req)
+		})
+	}
+	r := start(t, process, spec)
 	if !slices.Contains(r.Controllers(), names.StorageVersionMigratorController) {
 		t.Fatalf("the controllers are %v", r.Controllers())
 	}

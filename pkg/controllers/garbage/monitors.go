@@ -20,11 +20,17 @@ import (
 	svmlisters "k8s.io/client-go/listers/storagemigration/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 )
 
-// monitorsPeriod is how often the monitors check which resources are being migrated.
-const monitorsPeriod = 5 * time.Second
+const (
+	// monitorsPeriod is how often the monitors check which resources are being migrated.
+	monitorsPeriod = 5 * time.Second
+	// fillPatience bounds how long the migrator waits for a monitor that it finds empty. It is for
+	// one that cannot be filled: others should not wait for ever.
+	fillPatience = 10 * time.Minute
+)
 
 // MonitorsConfig is the configuration of monitors. All fields are required.
 type MonitorsConfig struct {
@@ -34,8 +40,9 @@ type MonitorsConfig struct {
 	// Discovery says which resources exist. Mapper must not use it.
 	Discovery discovery.ServerResourcesInterface
 	Mapper    meta.ResettableRESTMapper
-	// Migrations lists all migrations.
+	// Migrations lists all migrations, once Listed returns true.
 	Migrations svmlisters.StorageVersionMigrationLister
+	Listed     cache.InformerSynced
 	// Transform is applied to what is cached; it may remove all but name, namespace, UID and
 	// version.
 	Transform cache.TransformFunc
@@ -48,6 +55,7 @@ type MonitorsConfig struct {
 type Monitors struct {
 	collector *garbagecollector.GarbageCollector
 	migrated  migrated
+	listed    cache.InformerSynced
 }
 
 // NewMonitors returns monitors that read nothing before Run. ctx must not end before Run does.
@@ -57,7 +65,7 @@ func NewMonitors(ctx context.Context, c MonitorsConfig) (*Monitors, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making monitors: %w", err)
 	}
-	return &Monitors{collector, migrated{c.Discovery, c.Migrations}}, nil
+	return &Monitors{collector, migrated{c.Discovery, c.Migrations}, c.Listed}, nil
 }
 
 // Graph returns the graph builder that the storage version migrator asks for monitors.
@@ -65,11 +73,29 @@ func (m *Monitors) Graph() *garbagecollector.GraphBuilder {
 	return m.collector.GetDependencyGraphBuilder()
 }
 
-// Run reads until ctx ends, and returns when everything that it started has ended.
-func (m *Monitors) Run(ctx context.Context) {
+// Run reads until ctx ends, and runs migrator, the storage version migrator, once the resources of
+// the migrations that have begun are read. A migrator that finds a monitor empty waits for it for
+// 10 s, and fails for good a migration that is older than a minute: in stock this may happen after
+// each change of leaders, and here it would with each move of the shard. Run returns when
+// everything that it started has ended; migrator is called even if ctx has ended, to end what it
+// was made with.
+func (m *Monitors) Run(ctx context.Context, migrator func(context.Context)) {
 	var running sync.WaitGroup
 	running.Go(func() { m.collector.Run(ctx, 0, SyncPeriod) }) // no workers: its graph stays empty
-	running.Go(func() { m.collector.Sync(ctx, m.migrated, monitorsPeriod) })
+	running.Go(func() {
+		if cache.WaitForCacheSync(ctx.Done(), m.listed) {
+			m.collector.Sync(ctx, m.migrated, monitorsPeriod)
+		}
+	})
+	running.Go(func() {
+		logger := klog.FromContext(ctx)
+		filling, cancel := context.WithTimeout(ctx, fillPatience)
+		defer cancel()
+		if !cache.WaitForCacheSync(filling.Done(), func() bool { return m.Graph().IsSynced(logger) }) && ctx.Err() == nil {
+			logger.Info("Could not read all resources of migrations, migrating without them", "waited", fillPatience)
+		}
+		migrator(ctx)
+	})
 	running.Wait()
 }
 
