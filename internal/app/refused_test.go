@@ -1,6 +1,9 @@
 package app
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +13,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 	kcm "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
@@ -141,8 +145,64 @@ func TestBadInputIsRefused(t *testing.T) {
 		{"garbage key", []string{"--service-account-private-key-file=" + garbage}, []string{"--service-account-private-key-file", garbage, "PEM"}},
 		{"missing CA", []string{"--root-ca-file=/nowhere/ca.crt"}, []string{"--root-ca-file", "/nowhere/ca.crt", "certificate"}},
 		{"garbage CA", []string{"--root-ca-file=" + garbage}, []string{"--root-ca-file", garbage, "certificate"}},
+		{"missing CA without a key", []string{"--service-account-private-key-file=", "--root-ca-file=/nowhere/ca.crt"}, []string{"--root-ca-file", "/nowhere/ca.crt", "certificate"}},
+		{"missing recycler", []string{"--pv-recycler-pod-template-filepath-nfs=/nowhere/pod.yaml"}, []string{"--pv-recycler-pod-template-filepath-nfs", "/nowhere/pod.yaml", "manifest of a pod"}},
+		{"garbage recycler", []string{"--pv-recycler-pod-template-filepath-hostpath=" + garbage}, []string{"--pv-recycler-pod-template-filepath-hostpath", garbage, "manifest of a pod"}},
 		{"missing kubeconfig", []string{"--kubeconfig=/nowhere/kubeconfig"}, []string{"/nowhere/kubeconfig"}},
 		{"garbage kubeconfig", []string{"--kubeconfig=" + garbage}, []string{"error loading config"}},
+	})
+}
+
+// TestBadSignersAreRefused checks that files with which certificates cannot be signed are found
+// before a member claims a shard that needs them.
+func TestBadSignersAreRefused(t *testing.T) {
+	signer := func(name string) (cert, key string) {
+		private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ca, err := certutil.NewSelfSignedCACert(certutil.Config{CommonName: name}, private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pem, err := keyutil.MarshalPrivateKeyToPEM(private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		encoded, err := certutil.EncodeCertificates(ca)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return write(t, name+".crt", string(encoded)), write(t, name+".key", string(pem))
+	}
+	cert, key := signer("one")
+	_, other := signer("other")
+	pem, err := os.ReadFile(cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	garbage, two := write(t, "garbage.pem", "no PEM at all\n"), write(t, "two.crt", string(pem)+string(pem))
+	flags := func(signer, cert, key string) []string {
+		return []string{"--cluster-signing" + signer + "-cert-file=" + cert, "--cluster-signing" + signer + "-key-file=" + key}
+	}
+	for _, accepted := range [][]string{
+		flags("", cert, key), flags("-kubelet-client", cert, key), flags("", cert, ""),
+		append(flags("", garbage, key), "--controllers=*,-certificatesigningrequest-signing-controller"),
+	} {
+		if err := refusal(t, accepted); err != nil {
+			t.Errorf("%q: %v", accepted, err)
+		}
+	}
+	requireRefusals(t, []bad{
+		{"missing certificate", flags("", "/nowhere/ca.crt", key), []string{"--cluster-signing-cert-file", "/nowhere/ca.crt", "one certificate"}},
+		{"garbage certificate", flags("", garbage, key), []string{"--cluster-signing-cert-file", garbage, "one certificate"}},
+		{"two certificates", flags("", two, key), []string{"--cluster-signing-cert-file", two, "one certificate: it has 2"}},
+		{"missing key", flags("", cert, "/nowhere/ca.key"), []string{"--cluster-signing-key-file", "/nowhere/ca.key", "private key"}},
+		{"another key", flags("", cert, other), []string{"--cluster-signing-key-file", other, "--cluster-signing-cert-file", cert}},
+		{"kubelet serving", flags("-kubelet-serving", garbage, key), []string{"--cluster-signing-kubelet-serving-cert-file", garbage}},
+		{"kubelet client", flags("-kubelet-client", garbage, key), []string{"--cluster-signing-kubelet-client-cert-file", garbage}},
+		{"client", flags("-kube-apiserver-client", garbage, key), []string{"--cluster-signing-kube-apiserver-client-cert-file", garbage}},
+		{"legacy", flags("-legacy-unknown", garbage, key), []string{"--cluster-signing-legacy-unknown-cert-file", garbage}},
 	})
 }
 

@@ -61,9 +61,6 @@ type Process struct {
 // will need, and fails with the flag and the file's name if one cannot be used, instead of failing
 // when a shard is first taken over. It does not contact the API server.
 func NewProcess(c *config.CompletedConfig, endpoints *Endpoints) (*Process, error) {
-	if _, _, err := signing(c.ComponentConfig); err != nil {
-		return nil, err
-	}
 	p := &Process{
 		config:    c,
 		root:      clientbuilder.SimpleControllerClientBuilder{ClientConfig: c.Kubeconfig},
@@ -73,6 +70,9 @@ func NewProcess(c *config.CompletedConfig, endpoints *Endpoints) (*Process, erro
 		clock:     election.NewClock(),
 	}
 	p.began = p.clock.Now()
+	if err := p.checkFiles(); err != nil {
+		return nil, err
+	}
 	p.identities = p.root
 	if c.ComponentConfig.KubeCloudShared.UseServiceAccountCredentials {
 		var err error

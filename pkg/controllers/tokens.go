@@ -33,7 +33,7 @@ func (c tokensController) Run(ctx context.Context) { c.TokensController.Run(ctx,
 // identity: without this controller the others have none.
 func newTokensController(ctx context.Context, shard app.ControllerContext, root clientbuilder.ControllerClientBuilder) (app.Controller, error) {
 	ctx = klog.NewContext(ctx, klog.LoggerWithName(klog.FromContext(ctx), names.ServiceAccountTokenController))
-	generator, rootCA, err := signing(shard.ComponentConfig)
+	generator, ca, err := signing(shard.ComponentConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -41,12 +41,12 @@ func newTokensController(ctx context.Context, shard app.ControllerContext, root 
 		klog.FromContext(ctx).Info("Controller is disabled because there is no private key", "controller", names.ServiceAccountTokenController)
 		return nil, nil
 	}
-	if rootCA == nil {
+	if ca == nil {
 		config, err := root.Config("tokens-controller")
 		if err != nil {
 			return nil, err
 		}
-		rootCA = config.CAData
+		ca = config.CAData
 	}
 	client, err := root.Client("tokens-controller")
 	if err != nil {
@@ -57,7 +57,7 @@ func newTokensController(ctx context.Context, shard app.ControllerContext, root 
 		shard.InformerFactory.Core().V1().ServiceAccounts(),
 		shard.InformerFactory.Core().V1().Secrets(),
 		client,
-		serviceaccountcontroller.TokensControllerOptions{TokenGenerator: generator, RootCA: rootCA},
+		serviceaccountcontroller.TokensControllerOptions{TokenGenerator: generator, RootCA: ca},
 	)
 	if err != nil {
 		return nil, err
@@ -83,12 +83,19 @@ func signing(c kubectrlmgrconfig.KubeControllerManagerConfiguration) (serviceacc
 	if caFile == "" {
 		return generator, nil, nil
 	}
-	ca, err := os.ReadFile(caFile)
+	ca, err := rootCA(caFile)
+	return generator, ca, err
+}
+
+// rootCA reads the certificate of the API server's CA for the tokens' secrets and the config maps
+// in all namespaces.
+func rootCA(file string) ([]byte, error) {
+	ca, err := os.ReadFile(file)
 	if err == nil {
 		_, err = certutil.ParseCertsPEM(ca)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("--root-ca-file %q must be a readable PEM file with at least one certificate: %w", caFile, err)
+		return nil, fmt.Errorf("--root-ca-file %q must be a readable PEM file with at least one certificate: %w", file, err)
 	}
-	return generator, ca, nil
+	return ca, nil
 }
