@@ -153,5 +153,17 @@ func pictures() map[string]Picture {
 			Missing: "Nothing is decided by what is missing: it asks for a consumer that it does not " +
 				"find, kubeClient (resourceclaim/controller.go:1521). The same in stock.",
 		},
+		names.ResourceQuotaController: {
+			Keeps: "Which extended resource each DeviceClass stands for in deviceClassMapping " +
+				"(../quota/v1/evaluator/core/resource_claims.go:67), filled by the handler of " +
+				"DeviceClasses, AddEventHandler (../quota/v1/evaluator/core/registry.go:70).",
+			Waits: "The caches of quotas and of what it counts, informerSyncedFuncs " +
+				"(resourcequota/resource_quota_controller.go:313), and not for DeviceClasses.",
+			Missing: "The first sync of a quota for such a resource may leave out the claims of its " +
+				"class, MatchingResources " +
+				"(../quota/v1/evaluator/core/resource_claims.go:111), until the next one, " +
+				"--resource-quota-sync-period later at most. The same in stock, which starts " +
+				"more rarely.",
+		},
 	}
 }

@@ -25,33 +25,34 @@ type none string
 // sharedTypes are upstream's types that may keep a picture, with the row whose Picture covers each,
 // or the reason why it is none.
 var sharedTypes = map[string]any{
-	"cronjob.fakeJobControl":                             none("is for upstream's tests"),
-	"devicetainteviction.Controller":                     names.DeviceTaintEvictionController,
-	"devicetainteviction.uidCache":                       none("its own evictions"),
-	"endpoint.staleEndpointsTracker":                     none("its own writes"),
-	"garbagecollector.GraphBuilder":                      names.GarbageCollectorController,
-	"garbagecollector.Monitor":                           none("an informer's store"),
-	"garbagecollector.ReferenceCache":                    none("what the server answered"),
-	"garbagecollector.concurrentUIDToNode":               names.GarbageCollectorController,
-	"garbagecollector.monitor":                           none("an informer's store"),
-	"garbagecollector.node":                              names.GarbageCollectorController,
-	"job.Controller":                                     none("its own writes"),
-	"job.backoffStore":                                   none("its own syncs"),
-	"job.uidSet":                                         none("its own writes"),
-	"job.uidTrackingExpectations":                        none("its own writes"),
-	"k8s.io/endpointslice/topologycache.TopologyCache":   names.EndpointSliceController,
-	"k8s.io/endpointslice/util.EndpointSliceTracker":     none("its own writes"),
-	"k8s.io/endpointslice/util.TriggerTimeTracker":       none("its own syncs"),
-	"namespace/deletion.operationNotSupportedCache":      none("what the server answered"),
-	"nodeipam/ipam/cidrset.CidrSet":                      names.NodeIpamController,
-	"nodelifecycle.Controller":                           names.NodeLifecycleController,
-	"nodelifecycle.nodeHealthMap":                        names.NodeLifecycleController,
-	"nodelifecycle/scheduler.RateLimitedTimedQueue":      none("a queue of keys"),
-	"nodelifecycle/scheduler.UniqueQueue":                none("a queue of keys"),
-	"pkg/controller.BaseControllerRefManager":            none("one sync"),
-	"pkg/controller.ControllerExpectations":              none("its own writes"),
-	"pkg/controller.FakePodControl":                      none("is for upstream's tests"),
-	"pkg/controller.UIDTrackingControllerExpectations":   none("its own writes"),
+	"cronjob.fakeJobControl":                           none("is for upstream's tests"),
+	"devicetainteviction.Controller":                   names.DeviceTaintEvictionController,
+	"devicetainteviction.uidCache":                     none("its own evictions"),
+	"endpoint.staleEndpointsTracker":                   none("its own writes"),
+	"garbagecollector.GraphBuilder":                    names.GarbageCollectorController,
+	"garbagecollector.Monitor":                         none("an informer's store"),
+	"garbagecollector.ReferenceCache":                  none("what the server answered"),
+	"garbagecollector.concurrentUIDToNode":             names.GarbageCollectorController,
+	"garbagecollector.monitor":                         none("an informer's store"),
+	"garbagecollector.node":                            names.GarbageCollectorController,
+	"job.Controller":                                   none("its own writes"),
+	"job.backoffStore":                                 none("its own syncs"),
+	"job.uidSet":                                       none("its own writes"),
+	"job.uidTrackingExpectations":                      none("its own writes"),
+	"k8s.io/endpointslice/topologycache.TopologyCache": names.EndpointSliceController,
+	"k8s.io/endpointslice/util.EndpointSliceTracker":   none("its own writes"),
+	"k8s.io/endpointslice/util.TriggerTimeTracker":     none("its own syncs"),
+	"namespace/deletion.operationNotSupportedCache":    none("what the server answered"),
+	"nodeipam/ipam/cidrset.CidrSet":                    names.NodeIpamController,
+	"nodelifecycle.Controller":                         names.NodeLifecycleController,
+	"nodelifecycle.nodeHealthMap":                      names.NodeLifecycleController,
+	"nodelifecycle/scheduler.RateLimitedTimedQueue":    none("a queue of keys"),
+	"nodelifecycle/scheduler.UniqueQueue":              none("a queue of keys"),
+	"pkg/controller.BaseControllerRefManager":          none("one sync"),
+	"pkg/controller.ControllerExpectations":            none("its own writes"),
+	"pkg/controller.FakePodControl":                    none("is for upstream's tests"),
+	"pkg/controller.UIDTrackingControllerExpectations": none("its own writes"),
+	"k8s.io/dynamic-resource-allocation/deviceclass/extendedresourcecache.ExtendedResourceCache": names.ResourceQuotaController,
 	"podautoscaler.HorizontalController":                 names.HorizontalPodAutoscalerController,
 	"podautoscaler.biMultimapSelectorTracker":            names.HorizontalPodAutoscalerController,
 	"podautoscaler.hpaSelectorStore":                     names.HorizontalPodAutoscalerController,
@@ -84,6 +85,12 @@ func TestPicturesAreKnown(t *testing.T) {
 	}
 	for name := range sharedIn(t, moduleDir(t, "k8s.io/endpointslice"), "k8s.io/endpointslice") {
 		found["k8s.io/endpointslice/"+name] = true
+	}
+	for name := range sharedIn(t, filepath.Join(moduleDir(t, "k8s.io/dynamic-resource-allocation"), "deviceclass"), "deviceclass") {
+		found["k8s.io/dynamic-resource-allocation/deviceclass/"+name] = true
+	}
+	for name := range sharedIn(t, filepath.Join(kubernetes, "pkg/quota"), "quota") {
+		found["../quota/"+name] = true
 	}
 	covered := map[string]bool{}
 	for name := range found {

@@ -66,6 +66,7 @@ func workloads() []Row {
 		Why:     "Reads one Job and the Pods of its namespace, with gates also its Workloads and PodGroups; writes those.",
 		Clients: []Client{client("job-controller")},
 		workers: func(c *Config) *int32 { return &c.JobController.ConcurrentJobSyncs },
+		Forgets: "The back-off of failed pods: it begins again with the next one, at 10 s.",
 	}, {
 		Name:    names.CronJobController,
 		Why:     "Reads one CronJob and the Jobs of its namespace; creates and deletes Jobs there, under names that the schedule fixes.",
