@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,7 +38,8 @@ func TestAnErrorBesideARunnableThatHangs(t *testing.T) {
 	t.Parallel()
 	free, fail := make(chan struct{}), make(chan struct{})
 	exits := make(chan string, 10)
-	hangs := func(context.Context) error { <-free; return nil }
+	var hanging atomic.Int32
+	hangs := func(context.Context) error { hanging.Add(1); <-free; return nil }
 	fails := func(ctx context.Context) error {
 		select {
 		case <-fail:
@@ -58,6 +60,13 @@ func TestAnErrorBesideARunnableThatHangs(t *testing.T) {
 	})
 	t.Cleanup(func() { close(free) }) // before the fleet is ended
 	awaitReady(t, f)
+	// A controller that fails before is only built again: nothing hangs yet.
+	harness.Eventually(t, harness.Patience, "both shards have a runnable that hangs", func(context.Context) error {
+		if n := hanging.Load(); n < 2 {
+			return fmt.Errorf("%d have", n)
+		}
+		return nil
+	})
 	close(fail)
 	var reasons []string
 	for range 2 {
@@ -76,8 +85,8 @@ func TestAnErrorBesideARunnableThatHangs(t *testing.T) {
 	}
 }
 
-// TestAClusterThatNeverSyncs checks that a shard's Manager ends although another cluster, from which
-// its controller reads, does not answer.
+// TestAClusterThatNeverSyncs checks that a shard's Manager ends although another cluster, from
+// which its controller reads, does not answer.
 func TestAClusterThatNeverSyncs(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and never answers
