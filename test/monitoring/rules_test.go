@@ -162,6 +162,7 @@ func TestScenarios(t *testing.T) {
 	}
 	seen := map[string]int{}
 	var tests []map[string]any
+	tests = append(tests, forgotten())
 	for _, s := range scenarios() {
 		tests = append(tests, s.test())
 		for _, m := range s.want {

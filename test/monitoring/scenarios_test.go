@@ -144,11 +144,6 @@ func ownership() []scenario {
 				f.gone(m, from, to)
 			}
 		}, []moment{quiet(from + 105*second), fires(from+150*second, "FlotillaDown"), fires(to-interval, "FlotillaDown"), quiet(to)}},
-		{"no member can be scraped for longer than the fleet is remembered", func(f fleet) {
-			for _, m := range members {
-				f.gone(m, from, length)
-			}
-		}, []moment{fires(from+50*minute, "FlotillaDown"), fires(from+65*minute, "FlotillaDown"), fires(length, "FlotillaDown")}},
 		{"one fleet of two is away", func(f fleet) {
 			for series, row := range maps.Clone(f) {
 				f[strings.Replace(series, `job="flotilla"`, `job="second"`, 1)] = append([]float64{}, row...)
@@ -158,7 +153,7 @@ func ownership() []scenario {
 					f.setFunc(series, from, length, func(int) float64 { return nan })
 				}
 			}
-		}, []moment{fires(from+5*minute, "FlotillaDown"), fires(from+59*minute, "FlotillaDown"), quiet(from + 61*minute)}},
+		}, []moment{fires(from+5*minute, "FlotillaDown"), fires(length, "FlotillaDown")}},
 		{"a shard does not start", func(f fleet) {
 			f.set(members[1], "flotilla_shard_state", shardLabels("namespaces/01")+`,state="running"`, from, to, nan)
 			f.set(members[1], "flotilla_shard_state", shardLabels("namespaces/01")+`,state="starting"`, from, to, 1)
@@ -190,6 +185,34 @@ func ownership() []scenario {
 		{"one member does not see that the leader lock is renewed", func(f fleet) {
 			f.set(members[1], "flotilla_leader_lock_holder_live", stockLock, from, to, 0)
 		}, always()},
+	}
+}
+
+// forgotten returns a test in which one fleet of two goes, and then the other, for longer than they
+// are remembered. It has only the metric that tells of fleets: to evaluate all others for a day
+// would take minutes.
+func forgotten() map[string]any {
+	series := func(job string, until time.Duration) map[string]any {
+		name := strings.Replace(key(members[0], "flotilla_plan_refused", ""), "flotilla\"", job+"\"", 1)
+		return map[string]any{"series": name, "values": fmt.Sprintf("0x%d stale", int(until/interval)-1)}
+	}
+	check := func(at time.Duration, jobs ...string) map[string]any {
+		samples := []map[string]any{}
+		for _, job := range jobs {
+			samples = append(samples, map[string]any{"labels": job, "value": 1})
+		}
+		return map[string]any{
+			"expr": `group by (job) (ALERTS{alertname="FlotillaDown",alertstate="firing"})`, "eval_time": at.String(), "exp_samples": samples,
+		}
+	}
+	const first, second, anyFleet = `{job="flotilla"}`, `{job="second"}`, "{}"
+	return map[string]any{
+		"name": "two fleets go for good", "interval": interval.String(),
+		"input_series": []map[string]any{series("flotilla", 10*minute), series("second", 2*hour)},
+		"promql_expr_test": []map[string]any{
+			check(9 * minute), check(13*minute, first), check(3*hour, first, second), check(24*hour, first, second), check(24*hour+20*minute, second),
+			check(25*hour+55*minute, second, anyFleet), check(26*hour+10*minute, anyFleet), check(30*hour, anyFleet),
+		},
 	}
 }
 
@@ -290,6 +313,10 @@ func others() []scenario {
 			f.set(members[1], "flotilla_informer_resources", `filtered_by="client"`, from, to, 40)
 			f.set(members[1], "flotilla_informer_resources", `filtered_by="server"`, from, to, 0)
 		}, []moment{quiet(from + 29*minute), fires(from+31*minute, "FlotillaClientSideFiltering"), quiet(to)}},
+		{"members filter resources of aggregated APIs by themselves", func(f fleet) {
+			f.all("flotilla_informer_resources", `filtered_by="client"`, from, to, 12)
+			feature(f, "10.0.0.1", 1)
+		}, always()},
 		{"all members filter by themselves, and all API servers have the feature", func(f fleet) {
 			filterAlone(f, from, to)
 			feature(f, "10.0.0.1", 1)
