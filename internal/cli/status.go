@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -82,20 +83,22 @@ there are warnings only. With --watch it is 0 once the command is interrupted.`,
 			return conn.watchStatus(ctx, cmd.OutOrStdout(), output.value, all)
 		}
 		return target.within(cmd.Context(), func(ctx context.Context) error {
-			r, err := conn.settled(ctx, !once)
-			if err != nil {
-				return err
+			r, unsettled := conn.settled(ctx, !once)
+			if r == nil {
+				return unsettled
 			}
 			v := status.Of(r)
 			setExitStatus(cmd, status.Worst(v.Findings))
+			var err error
 			switch output.value {
 			case formName:
-				return printNames(cmd.OutOrStdout(), memberNames(v.Members))
+				err = printNames(cmd.OutOrStdout(), memberNames(v.Members))
 			case formWide:
-				return print(cmd.OutOrStdout(), output.value, v, tableStatus(all, true))
+				err = print(cmd.OutOrStdout(), output.value, v, tableStatus(all, true))
 			default:
-				return printOn(cmd.OutOrStdout(), output.value, v, tableStatus(all, false))
+				err = printOn(cmd.OutOrStdout(), output.value, v, tableStatus(all, false))
 			}
+			return errors.Join(err, unsettled)
 		})
 	}
 	fs := command.Flags()
@@ -137,24 +140,26 @@ func linked[V any](table func(io.Writer, V)) func(io.Writer, V) {
 	}
 }
 
-// settled reads the Leases; if again says so, it keeps reading until everything suspicious has gone
-// or has lasted.
+// settled reads the Leases; if again says so, it keeps reading until everything that was suspicious
+// at first has gone or has lasted. With the error it returns what it has read so far, nil if that
+// is nothing.
 func (c *connection) settled(ctx context.Context, again bool) (*status.Reading, error) {
 	r, err := c.read(ctx)
 	if err != nil {
 		return nil, err
 	}
+	began := c.clock.Now()
 	ticker := c.clock.NewTicker(lookInterval)
 	defer ticker.Stop()
-	for again && r.Suspicious() {
+	for again && r.Suspicious() && c.clock.Since(began) < status.StandsAfter {
 		select {
 		case <-ticker.C():
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return r, fmt.Errorf("what is wrong may be missing, because only what lasts for %v is: %w", status.StandsAfter, context.Cause(ctx))
 		}
 		next, err := c.read(ctx)
 		if err != nil {
-			return nil, err
+			return r, fmt.Errorf("what is wrong may be missing, because only what lasts for %v is: %w", status.StandsAfter, err)
 		}
 		r = next.Following(r)
 	}

@@ -149,14 +149,17 @@ func TestStatusCodes(t *testing.T) {
 func TestStatusLooksAgain(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		ends  time.Duration // 0 means never.
+		ends  time.Duration // 0 means never, less that shards take turns.
 		args  []string
 		want  int
 		takes time.Duration
+		says  string
 	}{
-		{"goes", 3500 * time.Millisecond, nil, 0, 4 * time.Second},
-		{"lasts", 0, nil, StatusWarnings, 10 * time.Second},
-		{"once", 0, []string{"--once"}, 0, 0},
+		{"goes", 3500 * time.Millisecond, nil, 0, 4 * time.Second, "All is well"},
+		{"lasts", 0, nil, StatusWarnings, 10 * time.Second, "Warning: NotRunning: shard namespaces/02 is held by flotilla-0"},
+		{"once", 0, []string{"--once"}, 0, 0, "Nothing is wrong; 1 shard does not run yet"},
+		{"has no time", 0, []string{"--request-timeout=5s"}, 1, 5 * time.Second, "--request-timeout 5s has passed: what is wrong may be missing"},
+		{"another one each time", -1, nil, 0, 10 * time.Second, "Nothing is wrong; 1 shard does not run yet"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -169,6 +172,14 @@ func TestStatusLooksAgain(t *testing.T) {
 				c.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 					// Members renew, and in the end the holder publishes that it runs.
 					l.age(time.Since(began) - l.aged(began))
+					if test.ends < 0 {
+						for i, name := range []string{"01", "02"} {
+							l.at(name).Annotations[leaseapi.RunningAnnotation] = []string{"4", "5"}[i] // its term
+							if int(time.Since(began)/time.Second)%2 == i {
+								delete(l.at(name).Annotations, leaseapi.RunningAnnotation)
+							}
+						}
+					}
 					if test.ends > 0 && time.Since(began) >= test.ends {
 						l.at("02").Annotations[leaseapi.RunningAnnotation] = "5"
 					}
@@ -178,8 +189,8 @@ func TestStatusLooksAgain(t *testing.T) {
 				if took := time.Since(began); code != test.want || took != test.takes {
 					t.Errorf("ended with %d after %v, want %d after %v\n%s", code, took, test.want, test.takes, out)
 				}
-				if test.want != 0 && !strings.Contains(out, "Warning: NotRunning: shard namespaces/02 is held by flotilla-0") {
-					t.Errorf("says\n%s", out)
+				if !strings.Contains(out, test.says) || !strings.Contains(out, "namespaces/02") {
+					t.Errorf("says\n%s\nwant %q and the shards", out, test.says)
 				}
 			})
 		})
@@ -464,6 +475,7 @@ func TestNothingBreaksStatus(t *testing.T) {
 	words := []string{"", "\x1b[2J", "\xff\n", "-1", "0x0-0x1", "flotilla-1_x", "{}", "99999999999999999999"}
 	for range 100 {
 		_, l := busyFleet(t)
+		l[leaserecord.MemberLease(testFleet, "flotilla-1")].Annotations[leaseapi.LeaderLocksAnnotation] = "kcm"
 		for _, lease := range l {
 			for key := range lease.Annotations {
 				if random.IntN(2) == 0 {

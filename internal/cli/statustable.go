@@ -77,11 +77,11 @@ func tableStatus(all, wide bool) func(io.Writer, status.View) {
 func leaderLockLine(l status.LeaderLockView, now time.Time) string {
 	switch {
 	case l.Held:
-		return fmt.Sprintf("Leader lock %s: held by the fleet", l.Lease)
+		return fmt.Sprintf("Leader lock %s: held by the fleet", status.Plain(l.Lease))
 	case l.Holder == "":
-		return fmt.Sprintf("Leader lock %s: held by nobody", l.Lease)
+		return fmt.Sprintf("Leader lock %s: held by nobody", status.Plain(l.Lease))
 	default:
-		return fmt.Sprintf("Leader lock %s: held by %s, acquired %s, renewed %s", l.Lease, status.Plain(l.Holder), orUnknown(ago(l.Since, now)), orUnknown(ago(l.Renewed, now)))
+		return fmt.Sprintf("Leader lock %s: held by %s, acquired %s, renewed %s", status.Plain(l.Lease), status.Plain(l.Holder), orUnknown(ago(l.Since, now)), orUnknown(ago(l.Renewed, now)))
 	}
 }
 

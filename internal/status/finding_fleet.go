@@ -39,7 +39,7 @@ func (f *finder) fleet() {
 	}
 	if silence := r.Quiet(); silence > 0 {
 		f.add(Error, NobodyRenews, AboutFleet, r.Fleet, Stamp(r.lastRenewal), "no member has renewed its Lease for %s, by the clock here: none runs, or the clocks differ", Short(silence))
-	} else if still := r.Now.Sub(r.stands.still); still >= standsAfter {
+	} else if still := r.Now.Sub(r.stands.still); still >= StandsAfter {
 		f.add(Error, NobodyRenews, AboutFleet, r.Fleet, Stamp(r.lastRenewal), "no member has renewed its Lease for %s, as seen from here: none runs, or the API server is out of reach", Short(still))
 	}
 }
@@ -64,7 +64,7 @@ func (f *finder) plan() {
 	}
 	lease := r.Lease(name)
 	since, ago := r.endOf(lease)
-	if _, seen := r.stood(condition{what: ownerless, object: name}); !r.IsHeld(lease) && max(ago, seen) >= standsAfter {
+	if _, seen := r.stood(condition{what: ownerless, object: name}); !r.IsHeld(lease) && max(ago, seen) >= StandsAfter {
 		f.add(Warning, PlannerMissing, AboutPlan, name, since, "nobody holds Lease %s%s: nobody balances the plan, or restores it", name, forTime(ago))
 	}
 }
@@ -164,7 +164,7 @@ func (f *finder) disagreeing(m membership.Member) {
 		return
 	}
 	c, differs := r.disagreement(m)
-	if since, d := r.stood(c); differs && d >= standsAfter {
+	if since, d := r.stood(c); differs && d >= StandsAfter {
 		generation, digest := planOfMember(m)
 		severity := Warning
 		if d >= stuckAfter {

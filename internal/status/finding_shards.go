@@ -29,7 +29,7 @@ func (f *finder) shards() {
 				f.add(Error, HandoffStuck, AboutShard, s.ID.String(), since, "nobody has claimed shard %s of plan generation %d for at least %s; %s still runs it", s.ID, r.Plan.Generation, Short(d), leaseNames(blocking))
 			}
 		case StateStarting:
-			if since, d := r.stood(r.idleOf(o)); d >= standsAfter {
+			if since, d := r.stood(r.idleOf(o)); d >= StandsAfter {
 				f.add(severityFor(d), NotRunning, AboutShard, s.ID.String(), since, "shard %s is held by %s, who has not said for at least %s that it runs it", s.ID, holderText(o), Short(d))
 			}
 		case StateRunning:
@@ -58,7 +58,7 @@ func (f *finder) unowned(id shard.ID, o election.Observation) {
 		since = seen
 	}
 	severity := Error
-	if ago = max(ago, d); ago < standsAfter {
+	if ago = max(ago, d); ago < StandsAfter {
 		severity = Warning
 	}
 	why := "no member has ever held it"
@@ -85,7 +85,7 @@ func (f *finder) unowned(id shard.ID, o election.Observation) {
 // began.
 func (f *finder) waiting(id shard.ID, o election.Observation, blocking []election.Observation) {
 	d := f.r.AsOf.Sub(o.AcquireTime)
-	if o.AcquireTime.IsZero() || d < standsAfter {
+	if o.AcquireTime.IsZero() || d < StandsAfter {
 		return
 	}
 	severity, unprepared := severityFor(d), ""
@@ -109,7 +109,7 @@ func (f *finder) moving(id shard.ID, o election.Observation) {
 	for _, c := range moves {
 		since, d := f.r.stood(c)
 		switch {
-		case c.what == asked && d >= standsAfter:
+		case c.what == asked && d >= StandsAfter:
 			f.add(severityFor(d), HandoffStuck, AboutShard, id.String(), since, "shard %s was asked for by %s at least %s ago, and %s has not given it up", id, owner, Short(d), holderText(o))
 		case c.what == misplaced && d >= stuckAfter && !isAsked:
 			f.add(Warning, HandoffStuck, AboutShard, id.String(), since, "shard %s is held by %s, and its owner %s has not asked for it for at least %s", id, holderText(o), owner, Short(d))
@@ -215,9 +215,9 @@ func (f *finder) holder(o election.Observation) {
 	member := f.r.Lease(leaserecord.MemberLease(f.r.Fleet, name))
 	switch {
 	case o.HolderEnded():
-	case name == "" || !member.Exists || member.Holder == "" && o.Seen.Sub(member.Seen) > standsAfter:
+	case name == "" || !member.Exists || member.Holder == "" && o.Seen.Sub(member.Seen) > StandsAfter:
 		f.add(Warning, UnknownHolder, AboutLease, o.Name, Stamp(o.AcquireTime), "Lease %s is held by %s, which is not a live member of the fleet", o.Name, holderText(o))
-	case member.Holder != "" && member.Holder != o.Holder && o.Seen.Sub(member.HolderSeen) > standsAfter/2:
+	case member.Holder != "" && member.Holder != o.Holder && o.Seen.Sub(member.HolderSeen) > StandsAfter/2:
 		f.add(Error, TwoIncarnations, AboutMember, name, Stamp(member.AcquireTime), "%s renews Lease %s, although %s has been the member since: two processes have the same name", Plain(o.Holder), o.Name, Plain(member.Holder))
 	}
 }

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// standsAfter is how long something must have been seen to last to be more than a moment of a
+	// StandsAfter is how long something must have been seen to last to be more than a moment of a
 	// handoff: these take milliseconds, and a member that has asked without an answer starts again
 	// after twice --handoff-timeout, 10 s by default.
-	standsAfter = 10 * time.Second
+	StandsAfter = 10 * time.Second
 	// stuckAfter is how long filling caches, and so a step of a handoff, may take in a large
 	// cluster.
 	stuckAfter = time.Minute
@@ -123,12 +123,12 @@ func (r *Reading) firstTerms() map[string]firstTerm {
 // fault, which further readings within the next seconds would show.
 func (r *Reading) Suspicious() bool {
 	for c, since := range r.stands.since {
-		if c.isQuick() && r.Now.Sub(since) < standsAfter {
+		if c.isQuick() && r.Now.Sub(since) < StandsAfter {
 			return true
 		}
 	}
 	// Clocks may differ: seeing a renewal decides it.
-	return len(r.sorted) > 0 && !r.stands.moved && r.Now.Sub(r.lastRenewal) > standsAfter/2 && r.Now.Sub(r.stands.still) < standsAfter
+	return len(r.sorted) > 0 && !r.stands.moved && r.Now.Sub(r.lastRenewal) > StandsAfter/2 && r.Now.Sub(r.stands.still) < StandsAfter
 }
 
 // stood returns since when and how long a condition has lasted; nothing if it does not exist.
@@ -156,7 +156,7 @@ func (r *Reading) conditions() []condition {
 			found = append(found, r.unownedBy(o, s.ID))
 		case state == StateOlder:
 			found = append(found, condition{what: unclaimed, object: s.ID.String(), term: o.Transitions})
-		case state == StateStarting && !r.within(o.AcquireTime, standsAfter):
+		case state == StateStarting && !r.within(o.AcquireTime, StandsAfter):
 			found = append(found, r.idleOf(o))
 		}
 		found = append(found, r.movesOf(o, s.ID)...)

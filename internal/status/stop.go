@@ -67,7 +67,7 @@ func (v *StopView) Unfinished(r *Reading) error {
 	}
 	for _, l := range r.LeaderLocks() {
 		if l.Held && !l.Silent {
-			return fmt.Errorf("the leader lock, Lease %s, is still held by the fleet", l.Lease)
+			return fmt.Errorf("the leader lock, Lease %s, is still held by the fleet", Plain(l.Lease))
 		}
 	}
 	return nil
@@ -90,13 +90,13 @@ func (r *Reading) Leaders() string {
 	for _, l := range r.LeaderLocks() {
 		switch {
 		case l.Holder == "":
-			texts = append(texts, fmt.Sprintf("the leader lock, Lease %s, is free: nobody runs its controllers", l.Lease))
+			texts = append(texts, fmt.Sprintf("the leader lock, Lease %s, is free: nobody runs its controllers", Plain(l.Lease)))
 		case l.Silent:
-			texts = append(texts, fmt.Sprintf("the leader lock, Lease %s, names %s, which has not renewed it%s: nobody may be running its controllers", l.Lease, Plain(l.Holder), forTime(l.silence)))
+			texts = append(texts, fmt.Sprintf("the leader lock, Lease %s, names %s, which has not renewed it%s: nobody may be running its controllers", Plain(l.Lease), Plain(l.Holder), forTime(l.silence)))
 		case l.Held:
-			texts = append(texts, fmt.Sprintf("the leader lock, Lease %s, is held by the fleet", l.Lease))
+			texts = append(texts, fmt.Sprintf("the leader lock, Lease %s, is held by the fleet", Plain(l.Lease)))
 		default:
-			texts = append(texts, fmt.Sprintf("the leader lock, Lease %s, is held by %s", l.Lease, Plain(l.Holder)))
+			texts = append(texts, fmt.Sprintf("the leader lock, Lease %s, is held by %s", Plain(l.Lease), Plain(l.Holder)))
 		}
 	}
 	if len(texts) == 0 {
@@ -128,9 +128,9 @@ func (f *finder) stopped() {
 		o := r.foreign[l.Lease]
 		since, free := Stamp(o.RenewTime), max(0, r.AsOf.Sub(o.RenewTime))
 		if !o.Exists || since == nil {
-			since, free = nil, standsAfter
+			since, free = nil, StandsAfter
 		}
-		if free >= standsAfter {
+		if free >= StandsAfter {
 			f.add(severityFor(free), LeaderLockWithoutHolder, AboutLease, l.Lease, since, "the fleet is stopped, and nobody holds its leader lock, Lease %s: nobody runs the controllers", l.Lease)
 		}
 	}
