@@ -47,8 +47,13 @@ than what was asked for.`,
 			return err
 		}
 		d.tell(cmd, dryRun)
-		if dryRun || !wait || d.keeps != nil || d.held == 0 {
+		switch {
+		case dryRun || !wait || d.held == 0:
 			return nil
+		case len(d.keeps) > 0 && force:
+			return nil
+		case len(d.keeps) > 0:
+			return fmt.Errorf("member %s is the last that serves ring %s and is not empty: start or undrain another, or give --force to be content with that", args[0], strings.Join(d.keeps, ", "))
 		}
 		began := conn.clock.Now()
 		progress := func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "Waiting: %s\n", text) }

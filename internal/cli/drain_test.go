@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"strings"
@@ -131,6 +132,26 @@ func TestDrainForced(t *testing.T) {
 	out, _, err := c.run(t, "", "drain", "flotilla-0", "--force")
 	if err != nil || !strings.Contains(out, "It is the last that serves ring cluster, and keeps those shards") || c.drainMark(t, "flotilla-0") == "" {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestDrainOfTheLastAgain checks that a script that drains the last member a second time does not
+// go on as if it were empty.
+func TestDrainOfTheLastAgain(t *testing.T) {
+	l := newLeases(t, testPlan(t))
+	for _, member := range []string{"flotilla-0", "flotilla-1"} {
+		l["flotilla-member-"+member].Annotations[leaseapi.DrainAnnotation] = "2027-01-02T03:00:00Z"
+	}
+	c := newCluster(l)
+	for args, want := range map[string]string{
+		"drain flotilla-0":              "member flotilla-0 is the last that serves ring namespaces, cluster and is not empty",
+		"drain flotilla-0 --force":      "",
+		"drain flotilla-0 --wait=false": "",
+	} {
+		out, _, err := c.run(t, "", strings.Fields(args)...)
+		if got := fmt.Sprint(err); want == "" && err != nil || want != "" && !strings.Contains(got, want) || !strings.Contains(out, "is drained already") {
+			t.Errorf("%s: %v, want %q in it\n%s", args, err, want, out)
+		}
 	}
 }
 
