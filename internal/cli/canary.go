@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -139,8 +140,9 @@ func (q canaryRequest) check() (share float64, err error) {
 	if q.weight == "" {
 		return 0, nil
 	}
-	var percent float64
-	if n, err := fmt.Sscanf(q.weight, "%g%%", &percent); n != 1 || err != nil || !(percent > 0 && percent <= 50) || !strings.HasSuffix(q.weight, "%") {
+	text, hasUnit := strings.CutSuffix(q.weight, "%")
+	percent, err := strconv.ParseFloat(text, 64)
+	if !hasUnit || err != nil || !(percent > 0 && percent <= 50) {
 		return 0, fmt.Errorf("--weight %q: must be more than 0%% and at most 50%%, such as 10%%", q.weight)
 	}
 	return percent / 100, nil
@@ -182,6 +184,9 @@ func startCanary(r *status.Reading, q canaryRequest, share float64, since string
 	version, warning, err := versionToTry(r, q.version)
 	if err != nil {
 		return Edit{}, err
+	}
+	if v := r.Canary(); v != nil && v.Version != version && slices.ContainsFunc(r.Roster.Members(), r.IsTried) {
+		return Edit{}, fmt.Errorf("members of %s, which was aborted, are live and would get their share of everything: replace them first, or let them have it with 'flotilla canary forget'", status.Plain(v.Version))
 	}
 	e := Edit{From: r.Plan}
 	if warning != "" {

@@ -146,6 +146,7 @@ func TestCanaryRefused(t *testing.T) {
 		{"start --namespaces=a --weight=10%", "v1.37.1 v1.38.0", nil, "--weight: must not be given with --namespaces"},
 		{"start --weight=10", "v1.37.1 v1.38.0", nil, `--weight "10": must be more than 0% and at most 50%`},
 		{"start --weight=60%", "v1.37.1 v1.38.0", nil, `--weight "60%": must be more than 0% and at most 50%`},
+		{"start --weight=10%5%", "v1.37.1 v1.38.0", nil, `--weight "10%5%": must be more than 0% and at most 50%`},
 		{"start --weight=10%", "v1.37.1 v1.38.0", nil, "--weight: the weights of the namespaces are not known yet"},
 		{"start --namespaces=a --version=1.38.0", "v1.37.1 v1.38.0", nil, `--version "1.38.0": must be a version as 'flotilla status' shows it`},
 		{"start --namespaces=a --version=vnext", "v1.37.1 v1.38.0", nil, `--version "vnext": must be a version`},
@@ -154,6 +155,7 @@ func TestCanaryRefused(t *testing.T) {
 		{"start --namespaces=a --version=v1.39.0", "v1.37.1 v1.38.0", nil, "--version v1.39.0: no live member has it: must be one of v1.37.1, v1.38.0"},
 		{"start --namespaces=a", "v1.37.1", nil, "member flotilla-1 has a build that does not know canaries"},
 		{"start --namespaces=b", "v1.37.1 v1.38.0", running(false), "a canary of v1.38.0 on a runs already since 2027-01-02T00:00:00Z by alice: promote or abort it first"},
+		{"start --namespaces=b --version=v1.37.1", "v1.37.1 v1.38.0", running(true), "members of v1.38.0, which was aborted, are live and would get their share of everything"},
 		{"start x", "v1.37.1 v1.38.0", nil, "unknown command"},
 		{"promote", "v1.37.1 v1.38.0", nil, "no canary runs"},
 		{"abort", "v1.37.1 v1.38.0", nil, "no canary runs"},
@@ -177,6 +179,13 @@ func TestCanaryRefused(t *testing.T) {
 	}
 	l := newLeases(t, testPlan(t))
 	l.versions("v1.37.1", "v1.38.0")
+	running(true)(l)
+	for _, args := range []string{"plan rebalance", "plan simulate --members=3"} {
+		c := newCluster(l)
+		if _, _, err := c.run(t, "", strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), "members of v1.38.0, which was aborted, are live: nothing is moved") || c.writes() > 0 {
+			t.Errorf("%s beside an aborted version: %v, %d writes", args, err, c.writes())
+		}
+	}
 	running(false)(l)
 	for args, want := range map[string]string{
 		"plan rebalance":            "a canary of v1.38.0 on a runs: nothing is moved until it is promoted or aborted",

@@ -101,10 +101,15 @@ func Rebalance(r *status.Reading, limits shard.Limits, check func(shard.Plan) er
 	return out, err
 }
 
-// checkAtRest returns an error while a canary runs: the planner moves nothing then.
+// checkAtRest returns an error while the planner moves nothing because of a canary: one runs, or
+// members of an aborted version live, and get nothing.
 func checkAtRest(r *status.Reading) error {
-	if v := r.Canary(); v != nil && !v.Aborted {
+	switch v := r.Canary(); {
+	case v == nil:
+	case !v.Aborted:
 		return fmt.Errorf("a canary of %s runs: nothing is moved until it is promoted or aborted", v)
+	case slices.ContainsFunc(r.Roster.Members(), r.IsTried):
+		return fmt.Errorf("members of %s, which was aborted, are live: nothing is moved until they are replaced, or have their share again by 'flotilla canary forget'", status.Plain(v.Version))
 	}
 	return nil
 }
