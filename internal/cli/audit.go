@@ -84,6 +84,9 @@ func (c Config) audit(cmd *cobra.Command, f auditFlags, files []string) error {
 		return err
 	}
 	opts := audit.Options{Fleet: f.target.Fleet, Namespace: f.target.Namespace, RequestTimeout: f.requestTimeout, Controllers: c.Identities}
+	if f.plan == "-" && slices.Contains(files, "-") {
+		return errors.New("--plan -: must not be given with the FILE -, since the standard input is one of them")
+	}
 	if f.plan != "" {
 		plan, err := readDocument("--plan", f.plan, cmd.InOrStdin())
 		if err != nil {

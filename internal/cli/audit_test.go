@@ -101,6 +101,7 @@ func TestAudit(t *testing.T) {
 		"other namespace":      {[]string{"--leader-elect-resource-namespace", "x", good}, 1, `in namespace "x"`},
 		"no such plan":         {[]string{"--plan", filepath.Join(dir, "none"), good}, 1, "no such file"},
 		"bad plan":             {[]string{"--plan", good, good}, 1, "--plan"},
+		"two on one input":     {[]string{"--plan", "-", "-"}, 1, "--plan -: must not be given with the FILE -"},
 		"bad flag":             {[]string{"--what", good}, 1, "unknown flag"},
 		"bad format":           {[]string{"-o", "yaml", good}, 1, `--output "yaml": must be one of text, json`},
 		"no name of a fleet":   {[]string{"--fleet-name", "A_B", good}, 1, `--fleet-name "A_B"`},

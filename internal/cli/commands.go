@@ -72,7 +72,9 @@ holds it.
 					return r.Problem()
 				}
 				document, err := r.Plan.Document()
-				fmt.Fprint(cmd.OutOrStdout(), document)
+				if err == nil {
+					_, err = fmt.Fprint(cmd.OutOrStdout(), document)
+				}
 				return err
 			}
 			if output.value == formName {
@@ -260,7 +262,7 @@ which members are of a version that lacks it. It may be named without "-controll
 				}
 				return print(cmd.OutOrStdout(), output.value, e, tableController)
 			}
-			e, err := c.explain(r, conn, args[0], namespace)
+			e, err := c.explain(ctx, r, conn, args[0], namespace)
 			if err != nil {
 				return err
 			}
@@ -275,7 +277,7 @@ which members are of a version that lacks it. It may be named without "-controll
 
 // explain returns who runs the controllers of a namespace, or of an object if the text is
 // TYPE/NAME.
-func (c Config) explain(r *status.Reading, conn *connection, text, namespace string) (Explanation, error) {
+func (c Config) explain(ctx context.Context, r *status.Reading, conn *connection, text, namespace string) (Explanation, error) {
 	word, name, object := strings.Cut(text, "/")
 	if !object {
 		return Explain(r, text)
@@ -283,7 +285,7 @@ func (c Config) explain(r *status.Reading, conn *connection, text, namespace str
 	if r.Fault != nil {
 		return Explanation{}, r.Problem()
 	}
-	of, err := resourceTypeOf(conn.client.Discovery(), word)
+	of, err := resourceTypeOf(ctx, conn.client.Discovery(), word)
 	if err != nil {
 		return Explanation{}, err
 	}

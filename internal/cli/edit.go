@@ -96,6 +96,9 @@ func (e Edit) checked(r *status.Reading, check func(shard.Plan) error) (Edit, er
 	if e.Replaces != "" && !errors.Is(r.Fault, leaseapi.ErrNoPlan) {
 		e.Warnings = append(e.Warnings, "the plan on the Lease is replaced, since it cannot be used: "+e.Replaces)
 	}
+	if len(r.Leases()) == 0 {
+		e.Warnings = append(e.Warnings, fmt.Sprintf("there are no Leases of fleet %s: the plan will come into force when its first member starts; check --fleet-name and --leader-elect-resource-namespace", r.Fleet))
+	}
 	if r.Quiet() > 0 {
 		e.Warnings = append(e.Warnings, "no member seems to run: the plan will come into force when one does")
 	}

@@ -200,6 +200,12 @@ func TestPrepareReplacesJunk(t *testing.T) {
 			if e.Next.Generation != test.generation || e.Next.Digest() != plan.Digest() || e.Same() {
 				t.Errorf("generation %d, digest %s, same %v; want %d, %s and to be written", e.Next.Generation, e.Next.Digest(), e.Same(), test.generation, plan.Digest())
 			}
+			warns := slices.ContainsFunc(e.Warnings, func(w string) bool {
+				return strings.Contains(w, "no Leases of fleet flotilla") && strings.Contains(w, "--fleet-name")
+			})
+			if warns != (len(l) == 0) {
+				t.Errorf("warnings: %q", e.Warnings)
+			}
 		})
 	}
 }

@@ -140,11 +140,13 @@ func TestExplainController(t *testing.T) {
 		}
 		golden(t, "explain-controller-"+file, e, tableController)
 	}
-	e, err := ExplainController(l.read(), "novel-controller")
-	if err != nil || e.Ring != "" || !slices.Equal(e.Knowing, []string{"flotilla-0"}) {
-		t.Errorf("of a controller that the plan does not have: %+v, %v", e, err)
+	for _, name := range []string{"novel-controller", "novel"} {
+		e, err := ExplainController(l.read(), name)
+		if err != nil || e.Ring != "" || e.Controller != "novel-controller" || !slices.Equal(e.Knowing, []string{"flotilla-0"}) {
+			t.Errorf("of a controller that the plan does not have: %+v, %v", e, err)
+		}
 	}
-	_, err = ExplainController(l.read(), "volumes-binder")
+	_, err := ExplainController(l.read(), "volumes-binder")
 	if err == nil || !strings.Contains(err.Error(), `"volumes-binder"`) || !strings.Contains(err.Error(), "volumes-controller") {
 		t.Errorf("of one that nobody has: %v", err)
 	}
@@ -153,7 +155,7 @@ func TestExplainController(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 
-	e, err = ExplainController(l.read(), "deployment")
+	e, err := ExplainController(l.read(), "deployment")
 	if i := slices.IndexFunc(e.Shards, func(s ControllerShard) bool { return s.Lacks }); err != nil || i != 0 || e.Shards[0].State != status.StateWaiting {
 		t.Errorf("%+v, %v", e, err)
 	}

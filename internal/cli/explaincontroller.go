@@ -42,6 +42,9 @@ type ControllerShard struct {
 	Lacks bool `json:"lacks,omitempty"`
 }
 
+// suffix ends the names of most controllers.
+const suffix = "-controller"
+
 // ExplainController returns who runs a controller. Its name may lack "-controller" at the end.
 func ExplainController(r *status.Reading, name string) (ControllerExplained, error) {
 	if r.Fault != nil {
@@ -53,7 +56,7 @@ func ExplainController(r *status.Reading, name string) (ControllerExplained, err
 		for _, s := range ring.Shards {
 			for _, controller := range r.Plan.ControllersOf(s.ID) {
 				all[controller] = true
-				if controller != name && controller != name+"-controller" {
+				if controller != name && controller != name+suffix {
 					continue
 				}
 				lacks := strings.Split(r.ShardLease(s.ID).Annotations[leaseapi.LacksAnnotation], ",")
@@ -65,6 +68,10 @@ func ExplainController(r *status.Reading, name string) (ControllerExplained, err
 		}
 	}
 	e.ofMembers(r.Roster.Members(), name)
+	if e.Ring == "" && len(e.Knowing) == 0 && !strings.HasSuffix(name, suffix) {
+		e.Controller = ""
+		e.ofMembers(r.Roster.Members(), name+suffix)
+	}
 	if e.Ring == "" && len(e.Knowing) == 0 {
 		return ControllerExplained{}, fmt.Errorf("--controller %q: neither the plan nor a live member has it; %s", name, similar(sortedKeys(all), name))
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -44,13 +45,13 @@ var namespaces = schema.GroupResource{Resource: "namespaces"}
 
 // resourceTypeOf returns the type that a word means to kubectl: plural, singular, kind or short
 // name, with or without version and group. It asks the API server for everything that it serves.
-func resourceTypeOf(client discovery.DiscoveryInterface, word string) (resourceType, error) {
-	cached := memory.NewMemCacheClient(client)
-	served, err := restmapper.GetAPIGroupResources(cached)
+func resourceTypeOf(ctx context.Context, client discovery.DiscoveryInterface, word string) (resourceType, error) {
+	cached := memory.NewMemCacheClientWithContext(discovery.ToDiscoveryInterfaceWithContext(client))
+	served, err := restmapper.GetAPIGroupResourcesWithContext(ctx, cached)
 	if err != nil {
 		return resourceType{}, fmt.Errorf("asking the API server which types it serves: %w", err)
 	}
-	mapper := restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(served), cached, nil)
+	mapper := restmapper.NewShortcutExpanderWithContext(restmapper.NewDiscoveryRESTMapperWithContext(served), cached, nil)
 	versioned, unversioned := schema.ParseResourceArg(strings.ToLower(word))
 	wanted := []schema.GroupVersionResource{unversioned.WithVersion("")}
 	if versioned != nil {
@@ -58,15 +59,15 @@ func resourceTypeOf(client discovery.DiscoveryInterface, word string) (resourceT
 	}
 	for _, resource := range wanted {
 		var found schema.GroupVersionResource
-		if found, err = mapper.ResourceFor(resource); err != nil {
+		if found, err = mapper.ResourceForWithContext(ctx, resource); err != nil {
 			continue
 		}
 		var kind schema.GroupVersionKind
-		if kind, err = mapper.KindFor(found); err != nil {
+		if kind, err = mapper.KindForWithContext(ctx, found); err != nil {
 			continue
 		}
 		var mapping *meta.RESTMapping
-		if mapping, err = mapper.RESTMapping(kind.GroupKind(), kind.Version); err == nil {
+		if mapping, err = mapper.RESTMappingWithContext(ctx, kind.GroupKind(), kind.Version); err == nil {
 			return resourceType{found.GroupResource(), mapping.Scope.Name() == meta.RESTScopeNameNamespace}, nil
 		}
 	}

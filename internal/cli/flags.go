@@ -120,7 +120,7 @@ func (t *Target) within(ctx context.Context, f func(context.Context) error) erro
 	ctx, cancel := context.WithTimeout(ctx, t.Timeout)
 	defer cancel()
 	err := f(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
+	if waited := (waitedError{}); errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &waited) {
 		err = fmt.Errorf("--request-timeout %v has passed: %w", t.Timeout, err)
 	}
 	return err

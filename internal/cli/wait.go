@@ -80,6 +80,13 @@ type waiting struct {
 	missing func(*status.Reading) error
 }
 
+// waitedError says that the time of --wait or --timeout is over, whatever the last request failed
+// with.
+type waitedError struct{ error }
+
+// Unwrap returns what is missing.
+func (e waitedError) Unwrap() error { return e.error }
+
 // wait returns when nothing is missing any more. It prints progress whenever what is missing
 // changes.
 func (c *connection) wait(ctx context.Context, w waiting, within time.Duration, progress func(string)) error {
@@ -106,7 +113,7 @@ func (c *connection) wait(ctx context.Context, w waiting, within time.Duration, 
 		select {
 		case <-ticker.C():
 		case <-deadline.C():
-			return fmt.Errorf("waited %v for %s: %w", within, w.what, err)
+			return waitedError{fmt.Errorf("waited %v for %s: %w", within, w.what, err)}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
