@@ -178,7 +178,7 @@ func (m *Member) waitForPlan(ctx context.Context) bool {
 	}
 }
 
-// stillMember returns the Lease of another live member that is still because the fleet is stopped,
+// stillMember returns the Lease of another live member that stands by because the fleet is stopped,
 // and works by a plan: that member restores plan and stop. It returns the zero value if there is
 // none.
 func (m *Member) stillMember(s leaseapi.Snapshot) election.Observation {

@@ -75,10 +75,15 @@ func (r *readiness) patient(missing []shard.ID, now time.Time) bool {
 // run for five minutes. Otherwise a fleet whose members take over from each other would end at
 // once, because Kubernetes deletes every pod of a parallel StatefulSet that is outdated and not
 // ready. The time counts from the first probe that finds the shard missing, and goes on through
-// other faults of less than five minutes. No member is ready before it has joined the fleet or
-// while the fleet is stopped.
+// other faults of less than five minutes. What others keep because they refuse the plan, and a
+// prepared shard that waits for shards of an older plan, do not count as missing: a rollout may be
+// what replaces those others. No member is ready before it has joined the fleet or while the fleet
+// is stopped.
 func (m *Member) Ready() error {
-	err := m.Complete()
+	refusers := sync.OnceValue(func() map[string]bool { return leaseapi.Refusers(m.Roster().Members(), m.inForce.Load().Generation) })
+	err := m.lacks(func(s ShardStatus) bool {
+		return s.Owned && (s.Running || s.Prepared) || refusers()[s.Holder]
+	})
 	return m.readiness.judge(err, m.config.Clock.Now())
 }
 
@@ -116,6 +121,11 @@ func (e missingError) Error() string {
 // every shard that they give it; otherwise the error says what is missing. While the fleet is
 // stopped no member is complete.
 func (m *Member) Complete() error {
+	return m.lacks(func(s ShardStatus) bool { return s.Owned && s.Running })
+}
+
+// lacks returns why the member is not complete, if has tells which shards it has.
+func (m *Member) lacks(has func(ShardStatus) bool) error {
 	if stop := m.Stopped(); stop != nil {
 		return m.stoppedBy(*stop)
 	}
@@ -144,7 +154,7 @@ func (m *Member) Complete() error {
 	}
 	var missing []shard.ID
 	for _, s := range m.Shards() {
-		if s.Owner == m.config.Member && !(s.Owned && s.Running) {
+		if s.Owner == m.config.Member && !has(s) {
 			missing = append(missing, s.ID)
 		}
 	}

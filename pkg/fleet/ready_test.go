@@ -70,6 +70,57 @@ func TestReadyThroughATakeover(t *testing.T) {
 	})
 }
 
+// TestReadyBesideARefusal checks that a member whose shards wait for a member that refuses the plan
+// stays ready, and gets ready when it starts: the rollout that replaces the other must not stand
+// still, and must not replace all at once. Nothing is unowned meanwhile.
+func TestReadyBesideARefusal(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
+		a, b := s.launch("a", nil), s.launch("b", picky)
+		pass(time.Minute)
+		s.allHeld("a", "b")
+		s.apply(s.next(func(r *shard.Ring) {
+			r.Controllers = append(r.Controllers, "strange-controller")
+			for i := 0; i+1 < len(r.Shards); i++ {
+				merge(r, i)
+			}
+			for i := range r.Shards {
+				r.Shards[i].Home, r.Shards[i].Pin = "", "a"
+			}
+		}))
+		pass(patience + time.Minute)
+		covered := func(when string) {
+			t.Helper()
+			for i := range uint64(64) {
+				if n := s.workersAt("job-controller", i<<58); n != 1 {
+					t.Errorf("%s: %d shards are worked on that cover %d/64 of the keyspace", when, n, i)
+				}
+			}
+		}
+		covered("b refuses")
+		if b.Refused() == nil || a.Complete() == nil {
+			t.Fatalf("b refuses the plan: %v; a has everything: %v", b.Refused(), a.Complete())
+		}
+		if err := a.Ready(); err != nil {
+			t.Errorf("a member that is prepared: %v", err)
+		}
+		a.stop()
+		<-a.ended
+		a = s.launch("a", nil)
+		pass(time.Minute)
+		covered("a has started again")
+		if err := a.Ready(); err != nil {
+			t.Errorf("a member that has started again and is prepared: %v", err)
+		}
+		b.stop()
+		<-b.ended
+		pass(time.Minute)
+		covered("b has gone")
+		if err := a.Complete(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestPatienceIsNotRenewed checks that a member that is stuck with a shard gets no more time
 // because a Lease or a leader lock flickers. After an outage as long as the patience it does.
 func TestPatienceIsNotRenewed(t *testing.T) {

@@ -19,6 +19,8 @@ type ShardStatus struct {
 	// Waiting reports whether the work is claimed and not begun because shards of an older plan
 	// generation have to be released first, once it is prepared.
 	Waiting bool
+	// Prepared reports whether everything is prepared, and the shard waits only for them.
+	Prepared bool
 	// State is where the shard stands on this member.
 	State ShardState
 	// Counted is the last count under this claim; nil if the shard is not owned or has not been
@@ -42,7 +44,8 @@ func (m *Member) Shards() []ShardStatus {
 		known, claim := r.now.Load(), r.claimant.Claim()
 		s := ShardStatus{
 			ID: r.shard.ID, Owner: assignment.Owner(r.shard.ID), Running: known.run.Work.IsRunning(), Waiting: known.run.Work.Waits() || known.run.Work.Ready() > 0,
-			State: stateOf(known.run, claim != nil, claim != nil && isClosed(claim.Draining())),
+			Prepared: known.run.Work.Ready() > 0,
+			State:    stateOf(known.run, claim != nil, claim != nil && isClosed(claim.Draining())),
 		}
 		if halts {
 			s.Owner = ""

@@ -80,13 +80,8 @@ func (p *Plan) SuccessorsReady(s leaseapi.Snapshot, covers *Covers) func(shard.E
 		}
 		return i
 	}
-	refuse := map[string]bool{} // incarnations
-	for _, m := range s.Roster().Members() {
-		if leaseapi.RefusesPlan(m, p.Generation) {
-			refuse[m.Incarnation] = true
-		}
-	}
-	var kept []int // successors of what stays where it is
+	refusers := leaseapi.Refusers(s.Roster().Members(), p.Generation)
+	var kept []int // of each shard that a refusing member keeps, one successor
 	for _, o := range s.Leases() {
 		if !s.IsShard(o) {
 			continue
@@ -103,7 +98,7 @@ func (p *Plan) SuccessorsReady(s leaseapi.Snapshot, covers *Covers) func(shard.E
 			}
 			last = i
 		}
-		if last >= 0 && refuse[o.Holder] {
+		if last >= 0 && refusers[o.Holder] {
 			kept = append(kept, last)
 		}
 	}

@@ -196,3 +196,14 @@ func RefusesPlan(m membership.Member, generation int64) bool {
 	older := PlanSaidOn(m.Annotations).Generation < generation
 	return err == nil && (refused == generation || refused > generation && older)
 }
+
+// Refusers returns the incarnations of those members that refuse a plan of this generation.
+func Refusers(members []membership.Member, generation int64) map[string]bool {
+	refusers := map[string]bool{}
+	for _, m := range members {
+		if RefusesPlan(m, generation) {
+			refusers[m.Incarnation] = true
+		}
+	}
+	return refusers
+}
