@@ -14,8 +14,11 @@ import (
 // contacts no server.
 func newProcess(c *config.CompletedConfig, o *Options, endpoints *controllers.Endpoints) (process *controllers.Process, leaderLocks []string, err error) {
 	process, err = controllers.NewProcess(c, endpoints)
-	if err != nil || !o.Generic.LeaderElection.LeaderElect {
-		return process, nil, err
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case !o.Generic.LeaderElection.LeaderElect:
+		return process, nil, process.CheckFiles()
 	}
 	var migration *internal.LeaderMigrationConfiguration
 	if leadermigration.Enabled(&c.ComponentConfig.Generic) {
@@ -24,6 +27,9 @@ func newProcess(c *config.CompletedConfig, o *Options, endpoints *controllers.En
 	// As in upstream, this process does not run what the migration leaves to another component.
 	left := migratedBy(migration, leadermigration.ControllerUnowned)
 	process.Leave(left)
+	if err := process.CheckFiles(); err != nil {
+		return nil, nil, err
+	}
 	if o.Fleet.ShareKubeAPILimits {
 		process.ShareLimits()
 	}

@@ -185,7 +185,10 @@ func TestBadSignersAreRefused(t *testing.T) {
 	flags := func(signer, cert, key string) []string {
 		return []string{"--cluster-signing" + signer + "-cert-file=" + cert, "--cluster-signing" + signer + "-key-file=" + key}
 	}
+	elsewhere := write(t, "migration.yaml", "apiVersion: controllermanager.config.k8s.io/v1\nkind: LeaderMigrationConfiguration\nleaderName: migration\n"+
+		"controllerLeaders: [{name: certificatesigningrequest-signing-controller, component: other}]\n")
 	for _, accepted := range [][]string{
+		append(flags("", garbage, key), "--enable-leader-migration", "--leader-migration-config="+elsewhere),
 		flags("", cert, key), flags("-kubelet-client", cert, key), flags("", cert, ""),
 		append(flags("", garbage, key), "--controllers=*,-certificatesigningrequest-signing-controller"),
 	} {

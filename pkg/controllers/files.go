@@ -12,9 +12,10 @@ import (
 	"k8s.io/kubernetes/pkg/volume"
 )
 
-// checkFiles reads the files that the controllers' constructors will read, as they do. A
-// constructor that fails leaves its shard without any controller, on whichever member takes it.
-func (p *Process) checkFiles() error {
+// CheckFiles reads the files that the constructors of the controllers that this process runs will
+// read, as they do. The error names the flag and the file. A constructor that fails leaves its
+// shard without any controller, on whichever member takes it.
+func (p *Process) CheckFiles() error {
 	c := p.config.ComponentConfig
 	if _, _, err := signing(c); err != nil {
 		return err

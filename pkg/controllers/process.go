@@ -57,9 +57,8 @@ type Process struct {
 	left, idle sets.Set[string]
 }
 
-// NewProcess returns what all shards of this process share. It reads the files that the controllers
-// will need, and fails with the flag and the file's name if one cannot be used, instead of failing
-// when a shard is first taken over. It does not contact the API server.
+// NewProcess returns what all shards of this process share. It does not contact the API server. Call
+// [Process.CheckFiles] before a shard is claimed.
 func NewProcess(c *config.CompletedConfig, endpoints *Endpoints) (*Process, error) {
 	p := &Process{
 		config:    c,
@@ -70,9 +69,6 @@ func NewProcess(c *config.CompletedConfig, endpoints *Endpoints) (*Process, erro
 		clock:     election.NewClock(),
 	}
 	p.began = p.clock.Now()
-	if err := p.checkFiles(); err != nil {
-		return nil, err
-	}
 	p.identities = p.root
 	if c.ComponentConfig.KubeCloudShared.UseServiceAccountCredentials {
 		var err error

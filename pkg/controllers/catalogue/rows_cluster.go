@@ -145,7 +145,7 @@ func garbage() []Row {
 	}, {
 		Name: names.StorageVersionMigratorController,
 		Why: "Reads one StorageVersionMigration and every object of its resource; writes each object once, the migration, and the status of its CustomResourceDefinition. " +
-			"In this group because it reads the objects from the garbage collector's monitors, if that is not in parts.",
+			"In this group because it reads the objects from the garbage collector's monitors, if that is there whole, and otherwise by itself.",
 		// From the config upstream builds four clients: CRDs, dynamic, discovery, metadata.
 		Clients: []Client{config(names.StorageVersionMigratorController, 20, 100), client(names.StorageVersionMigratorController)},
 		Needs:   []Need{NeedGraphBuilder},

@@ -210,9 +210,9 @@ func (r clusterResource) Get(ctx context.Context, name string, options metav1.Ge
 }
 
 // namesNamespaced reports whether a reference is to a namespaced kind; false for an unknown kind:
-// upstream looks at its owner again until the kind is known, or the owner is known to be absent.
-// The error says that it could not be found out: upstream asks the mapper again, and must not know
-// better a moment later.
+// upstream looks at its owner again until the kind is known, or the owner is known to be absent. An
+// error says that the scope could not be found out. The caller must stop then: upstream asks the
+// mapper again, and may get an answer.
 func (r clusterResource) namesNamespaced(ref metav1.OwnerReference) (bool, error) {
 	kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	mapping, err := r.mapper.RESTMapping(kind.GroupKind(), kind.Version)

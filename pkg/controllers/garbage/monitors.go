@@ -27,8 +27,8 @@ import (
 const (
 	// monitorsPeriod is how often the monitors check which resources are being migrated.
 	monitorsPeriod = 5 * time.Second
-	// fillPatience bounds how long the migrator waits for a monitor that it finds empty. It is for
-	// one that cannot be filled: others should not wait for ever.
+	// fillPatience bounds how long the migrator waits for empty monitors. One that cannot be filled
+	// must not hold up other migrations for ever.
 	fillPatience = 10 * time.Minute
 )
 
@@ -92,7 +92,7 @@ func (m *Monitors) Run(ctx context.Context, migrator func(context.Context)) {
 		filling, cancel := context.WithTimeout(ctx, fillPatience)
 		defer cancel()
 		if !cache.WaitForCacheSync(filling.Done(), func() bool { return m.Graph().IsSynced(logger) }) && ctx.Err() == nil {
-			logger.Info("Could not read all resources of migrations, migrating without them", "waited", fillPatience)
+			logger.Info("Could not read all resources that are being migrated, beginning with the others", "waited", fillPatience)
 		}
 		migrator(ctx)
 	})
