@@ -96,8 +96,9 @@ func (a *absence) note(err error, now time.Time) (began bool) {
 	return false
 }
 
-// ask returns nil if a request may be sent. Otherwise it returns the last answer, which still
-// counts: for as long as the resource had been absent by then, so that a new one is soon found.
+// ask returns nil if a request may be sent, and otherwise the last answer, which still counts: for
+// as long as the resource had been absent when it was last asked for, at most absenceCounts. So a
+// new resource is soon found.
 func (a *absence) ask(now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -108,8 +109,7 @@ func (a *absence) ask(now time.Time) error {
 	return nil
 }
 
-// expect has the API server asked again: somebody wants the resource, and may know that it has
-// come.
+// expect lets the next request through: somebody wants the resource, and may know that it has come.
 func (a *absence) expect() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -246,6 +246,7 @@ func (r observedResource) Watch(ctx context.Context, options metav1.ListOptions)
 // note records the answer to a request. A request that its reader has given up says nothing.
 func (r observedResource) note(ctx context.Context, err error) {
 	if err != nil && ctx.Err() != nil {
+		r.absence.expect()
 		return
 	}
 	if r.absence.note(err, r.now()) {

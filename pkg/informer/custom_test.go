@@ -425,14 +425,21 @@ func TestAbsentResourceIsAskedForTogether(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q, pool := newQuay(t)
 				q.filters = true // Each range reads by itself.
-				one := newBerth(inHalf(t, 0), "one")
-				q.Add(one)
+				var there []*unstructured.Unstructured
+				for i, within := range sixteenths {
+					for n := 0; len(there) == i; n++ {
+						if name := fmt.Sprintf("%d-namespace", n); within.ContainsNamespace(name) {
+							there = append(there, newBerth(name, "one"))
+						}
+					}
+					q.Add(there[i])
+				}
 				var all []*Factory
+				var stores []cache.SharedIndexInformer
 				for _, within := range sixteenths {
 					f := pool.NewFactory(within, namespacedBerths)
 					t.Cleanup(f.Shutdown)
-					all = append(all, f)
-					form.ask(t, f, q)
+					all, stores = append(all, f), append(stores, form.ask(t, f, q))
 					f.StartWithContext(t.Context())
 					if err := f.WaitForCacheSyncWithContext(t.Context()).Err; err != nil {
 						t.Fatal(err)
@@ -440,7 +447,9 @@ func TestAbsentResourceIsAskedForTogether(t *testing.T) {
 				}
 
 				q.absent.Store(true)
-				q.Delete(one)
+				for _, berth := range there {
+					q.Delete(berth)
+				}
 				q.end()
 				time.Sleep(10 * time.Minute) // virtual
 				if got := q.refused.Load(); got < 10 || got > 60 {
@@ -448,17 +457,17 @@ func TestAbsentResourceIsAskedForTogether(t *testing.T) {
 				}
 
 				q.absent.Store(false)
-				q.Add(one)
-				time.Sleep(2 * time.Minute) // virtual
-				var held []string
-				for n, f := range all {
-					if err := f.Refresh(t.Context()); err != nil {
-						t.Errorf("factory %d: %v", n, err)
-					}
-					held = append(held, keysOf(form.ask(t, f, q))...)
+				for _, berth := range there {
+					q.Add(berth)
 				}
-				if diff := cmp.Diff([]string{one.GetNamespace() + "/one"}, held); diff != "" {
-					t.Errorf("after the resource has come back (-want +got):\n%s", diff)
+				time.Sleep(2 * time.Minute) // virtual
+				for i, berth := range there {
+					if diff := cmp.Diff([]string{berth.GetNamespace() + "/one"}, keysOf(stores[i])); diff != "" {
+						t.Errorf("range %d after the resource has come back (-want +got):\n%s", i, diff)
+					}
+					if err := all[i].Refresh(t.Context()); err != nil {
+						t.Errorf("range %d: %v", i, err)
+					}
 				}
 			})
 		})
@@ -480,6 +489,11 @@ func TestAbsenceIsNotTakenForGranted(t *testing.T) {
 		"the lack of one":      {func(a *absence, at time.Time) { a.note(broken, at) }, 0, true},
 		"a list as a watch":    {func(a *absence, _ time.Time) { a.begun() }, 0, true},
 		"somebody asks for it": {func(a *absence, _ time.Time) { a.expect() }, 0, true},
+		"a reader that gives up": {func(a *absence, _ time.Time) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			observedResource{absence: a}.note(ctx, context.Canceled)
+		}, 0, true},
 	} {
 		a, at := &absence{noted: make(chan struct{})}, time.Unix(0, 0)
 		a.note(gone, at)
