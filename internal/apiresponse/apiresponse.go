@@ -66,6 +66,10 @@ func (h *head) finish() {
 // an object or a list.
 func Resource(path string) (schema.GroupResource, bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
+	// A server may be behind a path of its own: skip what comes before the API's.
+	for len(parts) > 0 && parts[0] != "api" && parts[0] != "apis" {
+		parts = parts[1:]
+	}
 	var group string
 	switch {
 	case len(parts) >= 3 && parts[0] == "api":
