@@ -104,6 +104,7 @@ func (c *shardCache) getLive(
 		return err
 	}
 	if selection.has(found) {
+		found.GetObjectKind().SetGroupVersionKind(gvk) // as a cache does
 		reflect.ValueOf(obj).Elem().Set(reflect.ValueOf(found).Elem())
 		return nil
 	}
@@ -118,16 +119,19 @@ func (c *shardCache) getLive(
 func (c *shardCache) listLive(
 	ctx context.Context, list client.ObjectList, opts ...client.ListOption,
 ) error {
-	_, selection, err := c.selectionFor(list)
+	gvk, selection, err := c.selectionFor(list)
 	if err != nil {
 		return err
 	}
-	if err := c.live.List(ctx, list, opts...); err != nil || selection.isAll() {
+	if err := c.live.List(ctx, list, opts...); err != nil {
 		return err
 	}
 	items, err := meta.ExtractList(list)
 	if err != nil {
 		return err
+	}
+	for _, item := range items {
+		item.GetObjectKind().SetGroupVersionKind(gvk) // as a cache does
 	}
 	foreign := func(o runtime.Object) bool { return !selection.has(o) }
 	return meta.SetList(list, slices.DeleteFunc(items, foreign))

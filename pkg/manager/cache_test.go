@@ -58,3 +58,33 @@ func TestReadsOutsideLeaveWhatIsNotSelectedAlone(t *testing.T) {
 		}
 	}
 }
+
+// TestReadsOutsideSayTheKind checks that an object read outside the range names its kind, as one
+// from the cache does.
+func TestReadsOutsideSayTheKind(t *testing.T) {
+	server := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(labelled("a", "web")).Build()
+	c := &shardCache{live: server, scheme: scheme.Scheme}
+	var s corev1.Secret
+	if err := c.getLive(t.Context(), client.ObjectKey{Namespace: "shop", Name: "a"}, &s); err != nil {
+		t.Fatal(err)
+	}
+	var list corev1.SecretList
+	if err := c.listLive(t.Context(), &list); err != nil || len(list.Items) != 1 {
+		t.Fatalf("%v, error %v", list.Items, err)
+	}
+	for what, got := range map[string]string{"Get": s.Kind + " " + s.APIVersion, "List": list.Items[0].Kind + " " + list.Items[0].APIVersion} {
+		if got != "Secret v1" {
+			t.Errorf("%s: kind and version are %q", what, got)
+		}
+	}
+}
+
+// TestCacheOptionsAreNotShared checks that a shard's client does not get another shard's cache.
+func TestCacheOptionsAreNotShared(t *testing.T) {
+	given := &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}
+	own := unshared(given)
+	own.Reader = foreignReads{}
+	if given.Reader != nil || len(own.DisableFor) != 1 || unshared(nil) != nil {
+		t.Errorf("given %+v, own %+v", given, own)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -74,6 +75,7 @@ func New(
 		options.BaseContext = func() context.Context { return context.WithoutCancel(ctx) }
 	}
 	options.NewCache = m.newCache
+	options.Client.Cache = unshared(options.Client.Cache)
 	inner, err := manager.New(s.Config(), options)
 	if err != nil {
 		return nil, fmt.Errorf("manager of shard %s: %w", s, err)
@@ -89,6 +91,16 @@ func New(
 		return nil, fmt.Errorf("setting up the manager of shard %s: %w", s, err)
 	}
 	return m, nil
+}
+
+// unshared returns a copy: controller-runtime sets the Reader, and a program may give the same
+// options to all of its shards.
+func unshared(o *client.CacheOptions) *client.CacheOptions {
+	if o == nil {
+		return nil
+	}
+	own := *o
+	return &own
 }
 
 // check returns an error that names each option at fault.
@@ -114,6 +126,9 @@ func check(o manager.Options) error {
 	refuse(o.WebhookServer != nil, "WebhookServer", once)
 	refuse(o.NewCache != nil, "NewCache", ours)
 	refuse(o.Cache.NewInformer != nil, "Cache.NewInformer", ours)
+	refuse(o.Client.HTTPClient != nil,
+		"Client.HTTPClient", "must not be set: the client of a shard is fenced")
+	refuse(o.Client.Cache != nil && o.Client.Cache.Reader != nil, "Client.Cache.Reader", ours)
 	refuse(o.Client.Cache != nil && ptr.Deref(o.Client.Cache.EnableReadYourWritesConsistency, false),
 		"Client.Cache.EnableReadYourWritesConsistency",
 		"must be off: the cache never sees writes outside the range")

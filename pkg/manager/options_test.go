@@ -37,6 +37,10 @@ func TestOptionsAreChecked(t *testing.T) {
 		`ByObject[*v1.Secret].Namespaces is ["a"]`: byObject(cache.ByObject{Namespaces: map[string]cache.Config{"a": {}}}),
 		`ByObject[*v1.Secret].Field is "type=x"`:   byObject(cache.ByObject{Field: fields.OneTermEqualSelector("type", "x")}),
 		`DefaultFieldSelector is "a=b"`:            func(o *manager.Options) { o.Cache.DefaultFieldSelector = fields.OneTermEqualSelector("a", "b") },
+		"Client.HTTPClient":                        func(o *manager.Options) { o.Client.HTTPClient = http.DefaultClient },
+		"Client.Cache.Reader": func(o *manager.Options) {
+			o.Client.Cache = &client.CacheOptions{Reader: struct{ client.Reader }{}}
+		},
 		"EnableReadYourWritesConsistency": func(o *manager.Options) {
 			o.Client.Cache = &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}
 		},
