@@ -61,6 +61,25 @@ func (c configs) DiscoveryClientOrDie(name string) discovery.DiscoveryInterface 
 	return orDie(c.DiscoveryClient(name))
 }
 
+// remembering returns c with its answers remembered, apart from errors: upstream's constructors end
+// the process, and so all shards in it, if a client that they need cannot be made.
+func (c configs) remembering() configs {
+	var mu sync.Mutex
+	known := map[string]*rest.Config{}
+	return func(name string) (*rest.Config, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if known[name] == nil {
+			config, err := c(name)
+			if err != nil {
+				return nil, err
+			}
+			known[name] = config
+		}
+		return rest.CopyConfig(known[name]), nil
+	}
+}
+
 func orDie[T any](value T, err error) T {
 	if err != nil {
 		klog.Background().Error(err, "Could not make a client")
@@ -106,7 +125,7 @@ func (m *manager) processBuilder() configs {
 
 // configFor returns upstream's configuration with the clients and informers of a shard in it.
 func (m *manager) configFor(s *flotilla.Shard) (*config.CompletedConfig, configs, error) {
-	builder := m.shardBuilder(s)
+	builder := m.shardBuilder(s).remembering()
 	client, err := kubernetes.NewForConfig(rest.AddUserAgent(s.Config(), component))
 	if err != nil {
 		return nil, nil, fmt.Errorf("creating a client: %w", err)

@@ -135,6 +135,9 @@ func (w *work) start(ctx context.Context) error {
 		return err
 	}
 	constructor := m.Constructors[w.name]
+	if _, err := builder.Config(constructor.InitContext.ClientName); err != nil {
+		return fmt.Errorf("configuring the client: %w", err)
+	}
 	start := constructor.Constructor(
 		constructor.InitContext, shardConfig, guarded{m.Cloud, w.guard},
 	)
