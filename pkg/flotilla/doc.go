@@ -47,7 +47,7 @@
 //   - The configuration's QPS and Burst limit the requests of one controller in the whole process,
 //     however many shards it has.
 //   - Run returns only after every controller has returned, and after everything that the fleet has
-//     started.
+//     started, except for an event that is being sent.
 //
 // For whole shards, [fleet.Work.Fence] fences whatever passes through it in the same way, and Run
 // returns only after the work of every shard has returned. The program must keep the other promises

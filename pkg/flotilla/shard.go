@@ -55,13 +55,14 @@ func (s *Shard) Closed() <-chan struct{} { return s.work.Closed }
 // WrapTransport.
 //
 // A write in a namespace that the shard does not own fails with an error that is [ErrOutside]:
-// another member may be working on the same object. A Namespace lies in itself. Writes to other
-// cluster-scoped objects, and events, pass.
+// another member may be working on the same object. A Namespace lies in itself, except that any
+// shard may create one. Writes to other cluster-scoped objects, and events, pass.
 func (s *Shard) Config() *rest.Config { return s.config(s.withinRange) }
 
 // AnyNamespace returns a configuration like that of Config, whose clients may also write in the
 // namespaces of other ranges. Then nothing keeps two members from writing one object at the same
-// time: use it only for writes that come out right even so.
+// time: use it only for writes that come out right even so. If the API server filters, the next
+// owner cannot see such a write in its informers of the range, and may list again at the handoff.
 func (s *Shard) AnyNamespace() *rest.Config { return s.config(nil) }
 
 func (s *Shard) config(limit transport.WrapperFunc) *rest.Config {

@@ -102,12 +102,14 @@
 //     ends all watches like that.
 //   - No object is held twice in one version, whole and slim, once a range follows the informer of
 //     slim copies.
-//   - Shutdown returns only after every goroutine, handler, index registration and pool reference
-//     of the factory has gone; informers that other shards use continue undisturbed. After
+//   - Shutdown returns only after every goroutine, handler and pool reference of the factory has
+//     gone; informers that other shards use continue undisturbed. After
 //     [Factory.Forget] the caches hold nothing that nobody else uses.
 //
 // # Non-guarantees
 //
+//   - Factories that share an informer share its indexes: the first function of a name serves all,
+//     for as long as the informer runs. Give an index that is one controller's a name of its own.
 //   - There is no order between kinds, between shards, or between handlers.
 //   - If the server does not filter, a range that comes while the process lists a kind waits for
 //     that list before it lists itself. An expected range waits for the first list of slim copies,
