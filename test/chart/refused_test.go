@@ -60,9 +60,15 @@ var refusals = map[string]struct{ set, want string }{
 // TestRefused sets every value to a wrong one.
 func TestRefused(t *testing.T) {
 	cases := map[string]struct{ set, want string }{
-		"a misspelt value": {"replcas: 3", "additional properties 'replcas' not allowed"},
-		"a misspelt label": {"labels: {'a b': c}", "'/labels': additional properties 'a b' not allowed"},
-		"a long name":      {"fullnameOverride: " + strings.Repeat("a", 53), "'/fullnameOverride': maxLength: got 53, want 52"},
+		"a misspelt value":                    {"replcas: 3", "additional properties 'replcas' not allowed"},
+		"a misspelt label":                    {"labels: {'a b': c}", "'/labels': additional properties 'a b' not allowed"},
+		"no replicas":                         {"replicas: null", "missing property 'replicas'"},
+		"no grace period":                     {"terminationGracePeriodSeconds: null", "missing property 'terminationGracePeriodSeconds'"},
+		"no floor":                            {"autoscaling: {enabled: true, minReplicas: null}", "'/autoscaling': missing property 'minReplicas'"},
+		"a budget without a number":           {"podDisruptionBudget: {maxUnavailable: null}", "'/podDisruptionBudget': missing property 'maxUnavailable'"},
+		"members without a fleet":             {"flags: {leader-elect: false}", "'/flags/leader-elect': value must be true"},
+		"members without one, as an argument": {"extraArgs: [--leader-elect=false]", "'/extraArgs/0': 'not' failed"},
+		"a long name":                         {"fullnameOverride: " + strings.Repeat("a", 53), "'/fullnameOverride': maxLength: got 53, want 52"},
 		"a shadow with the members' account": {
 			shadowed, `shadow.rightsOf "system:serviceaccount:kube-system:flotilla": must not be the shadow's own`,
 		},
