@@ -83,7 +83,12 @@ func (p *policy) look(ctx context.Context) bool {
 	defer cancel()
 	// The controller manager's role may list everything, but get little.
 	named := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, fencePolicy).String()}
-	bindings, err := p.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().List(ctx, named)
+	api := p.client.AdmissionregistrationV1()
+	bindings, err := api.ValidatingAdmissionPolicyBindings().List(ctx, named)
+	var policies *admissionv1.ValidatingAdmissionPolicyList
+	if err == nil {
+		policies, err = api.ValidatingAdmissionPolicies().List(ctx, named)
+	}
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		// An API server before Kubernetes 1.30, or a role with fewer rights.
 		p.set(logger, err.Error())
@@ -93,7 +98,11 @@ func (p *policy) look(ctx context.Context) bool {
 		logger.Error(err, "Could not find out whether the API server enforces the fence", "policy", fencePolicy)
 		return false
 	}
-	p.set(logger, absence(bindings.Items, p.namespace))
+	reason := absence(bindings.Items, p.namespace)
+	if reason == "" && len(policies.Items) == 0 {
+		reason = fmt.Sprintf("there is no ValidatingAdmissionPolicy %s", fencePolicy)
+	}
+	p.set(logger, reason)
 	return true
 }
 
