@@ -6,6 +6,9 @@
 //
 //   - The fence sends a mutating request only if the claim was valid at a reading of the clock made
 //     for that request. It gives the request up when the claim ends, or when its Lease expires.
+//   - It hands the body of a mutating request to the connection only while the claim's Lease has not
+//     expired, by another reading of the clock. So a process that was suspended after the first
+//     reading does not send the request when it resumes, nor does a transport that tries it again.
 //   - The User-Agent of every request says under which claim it was made.
 //   - Afterwards the fence reports what was written last, and whether that is known ([Writes]).
 //   - A write that was sent is answered although its caller has given it up, if the answer comes
@@ -20,5 +23,6 @@
 //
 //   - A request that has left the process cannot be recalled: the server may execute it for as long
 //     as it keeps it.
-//   - A goroutine that is suspended between the check and the system call writes when it resumes.
+//   - A goroutine that is suspended between the second reading and the system call writes when it
+//     resumes, and so does one with a request that has no body, between the first and the call.
 package fence

@@ -3,11 +3,14 @@ package fence
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -256,6 +259,117 @@ func TestFenceRefusesAfterClaim(t *testing.T) {
 			f.expect("PUT", `refused by the fence: shard "ns-01", term 8`)
 		})
 	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// TestSuspendedBeforeTheWire suspends the process when the fence has let a write pass, and before
+// its body is sent: at first, and when the transport tries it again on another connection.
+func TestSuspendedBeforeTheWire(t *testing.T) {
+	bodies := map[string]func(*http.Request) io.Reader{
+		"first": func(req *http.Request) io.Reader { return req.Body },
+		"again": func(req *http.Request) io.Reader {
+			again, err := req.GetBody()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return again
+		},
+	}
+	for name, body := range bodies {
+		for pause, want := range map[time.Duration]string{15*time.Second - 1: "{}", 15 * time.Second: "", time.Hour: ""} {
+			inFence(t, func(t *testing.T, f *fenceTest) {
+				f.fence.Open(f.claim)
+				var got []byte
+				var fault error
+				rt := f.fence.Wrap(roundTripper(func(req *http.Request) (*http.Response, error) {
+					f.clock.jump(pause)
+					got, fault = io.ReadAll(body(req))
+					return respond("ok"), nil
+				}))
+				resp, err := rt.RoundTrip(f.request(t.Context(), "POST"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := resp.Body.Close(); err != nil {
+					t.Error(err)
+				}
+				if string(got) != want || errors.Is(fault, ErrRefused) != (want == "") {
+					t.Errorf("%s, after %v: %q is sent, error %v; want %q", name, pause, got, fault, want)
+				}
+			})
+		}
+	}
+	inFence(t, func(t *testing.T, f *fenceTest) {
+		f.claim.endless = true
+		f.fence.Open(f.claim)
+		rt := f.fence.Wrap(roundTripper(func(req *http.Request) (*http.Response, error) {
+			f.clock.jump(1000 * time.Hour)
+			if got, err := io.ReadAll(req.Body); string(got) != "{}" || err != nil {
+				t.Errorf("under an endless claim %q is sent, error %v", got, err)
+			}
+			return respond("ok"), nil
+		}))
+		if _, err := rt.RoundTrip(f.request(t.Context(), "POST")); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestHalfARequest checks that a server gets no whole request from a process that was suspended
+// after the check, and that the caller learns why, with either version of HTTP.
+func TestHalfARequest(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("http2: %t", http2), func(t *testing.T) {
+			var whole atomic.Int32
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				if _, err := io.ReadAll(req.Body); err == nil {
+					whole.Add(1)
+				}
+			}))
+			server.EnableHTTP2 = http2
+			server.StartTLS()
+			defer server.Close()
+			clock := &jumpClock{}
+			fence, err := New(Config{Member: "a_1", Shard: "ns-01", Clock: clock})
+			if err != nil {
+				t.Fatal(err)
+			}
+			fence.Open(newFakeClaim(t.Context(), clock.Now()))
+			var pause time.Duration
+			rt := fence.Wrap(roundTripper(func(req *http.Request) (*http.Response, error) {
+				clock.jump(pause)
+				return server.Client().Transport.RoundTrip(req)
+			}))
+			send := func() error {
+				req, err := http.NewRequestWithContext(t.Context(), "POST", server.URL+"/api/v1/pods", strings.NewReader("{}"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := rt.RoundTrip(req)
+				if err != nil {
+					return err
+				}
+				if got := resp.ProtoMajor == 2; got != http2 {
+					t.Errorf("the answer has %s", resp.Proto)
+				}
+				return resp.Body.Close()
+			}
+			if err := send(); err != nil || whole.Load() != 1 {
+				t.Fatalf("%d whole requests, error %v", whole.Load(), err)
+			}
+			pause = time.Minute
+			if err := send(); !errors.Is(err, ErrRefused) {
+				t.Errorf("suspended: error %v, want a refusal", err)
+			}
+			server.Close() // waits for handlers
+			if got := whole.Load(); got != 1 {
+				t.Errorf("the server has %d whole requests, want the first only", got)
+			}
+		})
+	}
 }
 
 func TestFenceWithoutElection(t *testing.T) {

@@ -53,6 +53,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return nil, err
 	}
+	t.timed(req, claim)
 	t.fence.sent.Add(1)
 	ended := t.fence.written.begin(req)
 	resp, err := t.next.RoundTrip(req)
@@ -63,6 +64,49 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp.Body = t.fence.written.answered(req, resp)
 	}
 	return t.bounded(ctx, func() { cancel(); ended() }, resp, err)
+}
+
+// timed makes the body of req, which is the transport's own, end with an error once the claim's
+// Lease has expired. Between the check above and the system call a connection's other goroutines
+// have their turns, and the transport may try again on another connection: a process that is
+// suspended there would send the request when it resumes. A body is read immediately before it is
+// sent, and a server does nothing with half a request.
+func (t *transport) timed(req *http.Request, claim Claim) {
+	if req.Body == nil || req.Body == http.NoBody || faults.FenceOff {
+		return
+	}
+	expired := func() error {
+		expiry := claim.Expiry()
+		if expiry.IsZero() || t.fence.cfg.Clock.Now().Before(expiry) {
+			return nil
+		}
+		t.fence.cfg.OnRefused(RefusalExpired)
+		return t.error(claim)
+	}
+	req.Body = timedBody{req.Body, expired}
+	if again := req.GetBody; again != nil {
+		req.GetBody = func() (io.ReadCloser, error) {
+			body, err := again()
+			if err != nil {
+				return nil, err
+			}
+			return timedBody{body, expired}, nil
+		}
+	}
+}
+
+type timedBody struct {
+	io.ReadCloser
+	expired func() error
+}
+
+// Read implements io.Reader.
+func (b timedBody) Read(into []byte) (int, error) {
+	n, err := b.ReadCloser.Read(into)
+	if expired := b.expired(); expired != nil {
+		return 0, expired
+	}
+	return n, err
 }
 
 // read sends a request that cannot change anything.
