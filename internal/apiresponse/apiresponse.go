@@ -65,25 +65,33 @@ func (h *head) finish() {
 // Resource returns the resource of an API path, by group and plural name; false for a path without
 // an object or a list.
 func Resource(path string) (schema.GroupResource, bool) {
-	parts := strings.Split(strings.Trim(path, "/"), "/")
-	// A server may be behind a path of its own: skip what comes before the API's.
-	for len(parts) > 0 && parts[0] != "api" && parts[0] != "apis" {
-		parts = parts[1:]
-	}
-	var group string
-	switch {
-	case len(parts) >= 3 && parts[0] == "api":
-		parts = parts[2:]
-	case len(parts) >= 4 && parts[0] == "apis":
-		group, parts = parts[1], parts[3:]
-	default:
+	version, parts, ok := Split(path)
+	if !ok {
 		return schema.GroupResource{}, false
 	}
 	// Namespaces have subresources but contain no objects of their own resource.
 	if parts[0] == "namespaces" && len(parts) >= 3 && parts[2] != "status" && parts[2] != "finalize" {
 		parts = parts[2:]
 	}
-	return schema.GroupResource{Group: group, Resource: parts[0]}, true
+	return schema.GroupResource{Group: version.Group, Resource: parts[0]}, true
+}
+
+// Split returns the group and version of an API path, and the segments after them, of which there
+// is at least one; false for a path without any.
+func Split(path string) (version schema.GroupVersion, rest []string, ok bool) {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	// A server may be behind a path of its own: skip what comes before the API's.
+	for len(parts) > 0 && parts[0] != "api" && parts[0] != "apis" {
+		parts = parts[1:]
+	}
+	switch {
+	case len(parts) >= 3 && parts[0] == "api":
+		return schema.GroupVersion{Version: parts[1]}, parts[2:], true
+	case len(parts) >= 4 && parts[0] == "apis":
+		return schema.GroupVersion{Group: parts[1], Version: parts[2]}, parts[3:], true
+	default:
+		return schema.GroupVersion{}, nil, false
+	}
 }
 
 var errUnreadable = errors.New("neither the protobuf nor the JSON of an API object")

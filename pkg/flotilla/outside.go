@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/flotilla-kube/flotilla/internal/apiresponse"
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -159,19 +159,11 @@ func (t target) verb(req *http.Request) string {
 
 // targetOf returns false for a path without objects, such as discovery or a review of rights.
 func targetOf(path string) (t target, is bool) {
-	parts := strings.Split(strings.Trim(path, "/"), "/")
-	// A server may be behind a path of its own: skip what comes before the API's.
-	for len(parts) > 0 && parts[0] != "api" && parts[0] != "apis" {
-		parts = parts[1:]
-	}
-	switch {
-	case len(parts) >= 3 && parts[0] == "api":
-		t.resource.Version, parts = parts[1], parts[2:]
-	case len(parts) >= 4 && parts[0] == "apis":
-		t.resource.Group, t.resource.Version, parts = parts[1], parts[2], parts[3:]
-	default:
+	version, parts, ok := apiresponse.Split(path)
+	if !ok {
 		return target{}, false
 	}
+	t.resource.Group, t.resource.Version = version.Group, version.Version
 	switch t.resource.Group {
 	case "authorization.k8s.io", "authentication.k8s.io":
 		return target{}, false
