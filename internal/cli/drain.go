@@ -48,9 +48,7 @@ than what was asked for.`,
 		}
 		d.tell(cmd, dryRun)
 		switch {
-		case dryRun || !wait || d.held == 0:
-			return nil
-		case len(d.keeps) > 0 && force:
+		case dryRun || !wait || d.held == 0 || force && len(d.keeps) > 0:
 			return nil
 		case len(d.keeps) > 0:
 			return fmt.Errorf("member %s is the last that serves ring %s and is not empty: start or undrain another, or give --force to be content with that", args[0], strings.Join(d.keeps, ", "))

@@ -152,14 +152,15 @@ func (c *connection) settled(ctx context.Context, again bool) (*status.Reading, 
 	ticker := c.clock.NewTicker(lookInterval)
 	defer ticker.Stop()
 	for again && r.Suspicious() && c.clock.Since(began) < status.StandsAfter {
+		var next *status.Reading
 		select {
 		case <-ticker.C():
+			next, err = c.read(ctx)
 		case <-ctx.Done():
-			return r, fmt.Errorf("what is wrong may be missing, because only what lasts for %v is: %w", status.StandsAfter, context.Cause(ctx))
+			err = context.Cause(ctx)
 		}
-		next, err := c.read(ctx)
 		if err != nil {
-			return r, fmt.Errorf("what is wrong may be missing, because only what lasts for %v is: %w", status.StandsAfter, err)
+			return r, fmt.Errorf("what is wrong may be missing, because it is shown only once it has lasted for %v: %w", status.StandsAfter, err)
 		}
 		r = next.Following(r)
 	}

@@ -57,8 +57,8 @@ type Process struct {
 	left, idle sets.Set[string]
 }
 
-// NewProcess returns what all shards of this process share. It does not contact the API server. Call
-// [Process.CheckFiles] before a shard is claimed.
+// NewProcess returns what all shards of this process share. It does not contact the API server.
+// Call [Process.CheckFiles] before a shard is claimed.
 func NewProcess(c *config.CompletedConfig, endpoints *Endpoints) (*Process, error) {
 	p := &Process{
 		config:    c,

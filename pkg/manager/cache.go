@@ -133,6 +133,9 @@ func (c *shardCache) listLive(
 	for _, item := range items {
 		item.GetObjectKind().SetGroupVersionKind(gvk) // as a cache does
 	}
+	if selection.isAll() {
+		return nil
+	}
 	foreign := func(o runtime.Object) bool { return !selection.has(o) }
 	return meta.SetList(list, slices.DeleteFunc(items, foreign))
 }
