@@ -2,10 +2,12 @@ package apiresponse
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"strings"
 	"sync"
@@ -19,12 +21,20 @@ import (
 // headSize is how much of an answer is read, in bytes: more than a usual object has.
 const headSize = 256 << 10
 
+// listSize is how much of a list is read, in bytes. A longer one is an error.
+const listSize = 16 << 20
+
 // Object is the written object by the API server's answer.
 type Object struct {
-	// Version is its resourceVersion; empty if the answer has none.
+	// Version is its resourceVersion; empty if the answer has none. If the write removed the object,
+	// it may be the version before.
 	Version string
-	// Gone is its UID if the answer is a Status, as after a deletion; otherwise empty.
+	// Gone is its UID if the write removed it: if the answer is the Status of a deletion, or an
+	// object to be deleted that nothing holds up any more. An update that takes the last finalizer
+	// away has such an answer. Otherwise it is empty.
 	Gone types.UID
+	// Status is set if the answer is a Status, and not the object.
+	Status bool
 }
 
 // Body returns the body of an answer, to be read in place of resp.Body. It calls told once with the
@@ -32,34 +42,48 @@ type Object struct {
 // error says that the body could not be read, or was not read up to the object's version.
 func Body(resp *http.Response, told func(Object, error)) io.ReadCloser {
 	contentType := resp.Header.Get("Content-Type")
-	return &head{ReadCloser: resp.Body, done: func(text []byte) { told(parse(contentType, text)) }}
+	return &head{ReadCloser: resp.Body, most: headSize, done: func(text []byte, _ bool) { told(parse(contentType, text)) }}
+}
+
+// Deleted is [Body] for the answer to the deletion of a collection, which lists the objects as they
+// were before: told gets the UIDs of those that were not being deleted already, in the list's order.
+func Deleted(resp *http.Response, told func([]types.UID, error)) io.ReadCloser {
+	contentType := resp.Header.Get("Content-Type")
+	return &head{ReadCloser: resp.Body, most: listSize, done: func(text []byte, whole bool) {
+		if !whole {
+			told(nil, fmt.Errorf("%w: a list that was not read to its end, or has %d bytes or more", errUnreadable, listSize))
+			return
+		}
+		told(parseList(contentType, text))
+	}}
 }
 
 // head keeps the beginning of a body while it is read, and reports its end.
 type head struct {
 	io.ReadCloser
+	most int
 	text []byte
 	once sync.Once
-	done func(text []byte)
+	done func(text []byte, whole bool)
 }
 
 func (h *head) Read(p []byte) (int, error) {
 	n, err := h.ReadCloser.Read(p)
-	h.text = append(h.text, p[:min(n, headSize-len(h.text))]...)
+	h.text = append(h.text, p[:min(n, h.most-len(h.text))]...)
 	if err != nil {
-		h.finish()
+		h.finish(errors.Is(err, io.EOF) && len(h.text) < h.most)
 	}
 	return n, err
 }
 
 // Close implements io.Closer. The unread rest of the body stays unknown.
 func (h *head) Close() error {
-	h.finish()
+	h.finish(false)
 	return h.ReadCloser.Close()
 }
 
-func (h *head) finish() {
-	h.once.Do(func() { h.done(h.text) })
+func (h *head) finish(whole bool) {
+	h.once.Do(func() { h.done(h.text, whole) })
 }
 
 // Resource returns the resource of an API path, by group and plural name; false for a path without
@@ -74,6 +98,13 @@ func Resource(path string) (schema.GroupResource, bool) {
 		parts = parts[2:]
 	}
 	return schema.GroupResource{Group: version.Group, Resource: parts[0]}, true
+}
+
+// IsCollection reports whether an API path names all objects of a resource, or those of it in one
+// namespace, and not one object.
+func IsCollection(path string) bool {
+	_, parts, ok := Split(path)
+	return ok && (len(parts) == 1 || len(parts) == 3 && parts[0] == "namespaces" && parts[2] != "status" && parts[2] != "finalize")
 }
 
 // Split returns the group and version of an API path, and the segments after them, of which there
@@ -94,7 +125,10 @@ func Split(path string) (version schema.GroupVersion, rest []string, ok bool) {
 	}
 }
 
-var errUnreadable = errors.New("neither the protobuf nor the JSON of an API object")
+var (
+	errUnreadable = errors.New("neither the protobuf nor the JSON of an API object")
+	errNoList     = fmt.Errorf("%w: a Status in place of a list", errUnreadable)
+)
 
 // parse reads an object's version, or the UID in a Status, from the beginning of an answer.
 func parse(contentType string, text []byte) (Object, error) {
@@ -110,30 +144,114 @@ func parse(contentType string, text []byte) (Object, error) {
 
 var protobufMagic = []byte("k8s\x00")
 
-// parseProtobuf reads runtime.Unknown (field 1 TypeMeta, 2 raw) and, within, ObjectMeta (field 1)
-// and its resourceVersion (field 6). A Status has its details in field 5, and there the UID in
-// field 6.
-func parseProtobuf(text []byte) (Object, error) {
+// protobufObject returns the TypeMeta and the object of a text: fields 1 and 2 of runtime.Unknown.
+func protobufObject(text []byte) (kind string, object []byte, err error) {
 	text, ok := bytes.CutPrefix(text, protobufMagic)
 	if !ok {
-		return Object{}, errUnreadable
+		return "", nil, errUnreadable
 	}
 	typeMeta, _ := protoField(text, 1)
-	raw, ok := protoField(text, 2)
-	if !ok {
-		return Object{}, errUnreadable
+	name, _ := protoField(typeMeta, 2)
+	if object, ok = protoField(text, 2); !ok {
+		return "", nil, errUnreadable
 	}
-	if kind, _ := protoField(typeMeta, 2); string(kind) == "Status" {
-		details, _ := protoField(raw, 5)
+	return string(name), object, nil
+}
+
+// parseProtobuf reads an object's ObjectMeta (field 1). A Status has its details in field 5, and
+// there the UID in field 6; a Namespace its spec in field 2, and there its finalizers in field 1.
+func parseProtobuf(text []byte) (Object, error) {
+	kind, object, err := protobufObject(text)
+	if err != nil {
+		return Object{}, err
+	}
+	if kind == "Status" {
+		details, _ := protoField(object, 5)
 		uid, _ := protoField(details, 6)
-		return Object{Gone: types.UID(uid)}, nil
+		return Object{Gone: types.UID(uid), Status: true}, nil
 	}
-	meta, ok := protoField(raw, 1)
+	meta, ok := protoField(object, 1)
 	if !ok {
 		return Object{}, errUnreadable
 	}
-	version, _ := protoField(meta, 6)
-	return Object{Version: string(version)}, nil
+	held := false
+	if kind == "Namespace" {
+		spec, _ := protoField(object, 2)
+		_, held = protoField(spec, 1)
+	}
+	return described(protoMeta(meta), held), nil
+}
+
+// described returns what the ObjectMeta in an answer says. A namespace may be held by finalizers in
+// its spec. See ShouldDeleteDuringUpdate in k8s.io/apiserver/pkg/registry/generic/registry, which
+// decides whether an update removes an object.
+func described(m metav1.ObjectMeta, held bool) Object {
+	o := Object{Version: m.ResourceVersion}
+	if m.DeletionTimestamp != nil && len(m.Finalizers) == 0 && !held && (m.DeletionGracePeriodSeconds == nil || *m.DeletionGracePeriodSeconds == 0) {
+		o.Gone = m.UID
+	}
+	return o
+}
+
+// protoMeta reads an ObjectMeta's uid (field 5), resourceVersion (6), deletionTimestamp (9),
+// deletionGracePeriodSeconds (10) and the first of its finalizers (14).
+func protoMeta(message []byte) (m metav1.ObjectMeta) {
+	for number, value := range protoFields(message) {
+		switch number {
+		case 5:
+			m.UID = types.UID(value)
+		case 6:
+			m.ResourceVersion = string(value)
+		case 9:
+			m.DeletionTimestamp = &metav1.Time{}
+		case 10:
+			seconds, _ := protowire.ConsumeVarint(value)
+			m.DeletionGracePeriodSeconds = new(int64(seconds))
+		case 14:
+			m.Finalizers = []string{string(value)}
+			return m
+		}
+	}
+	return m
+}
+
+// parseList reads the UIDs of a whole list's objects that are not being deleted.
+func parseList(contentType string, text []byte) ([]types.UID, error) {
+	var objects []metav1.ObjectMeta
+	switch {
+	case strings.HasPrefix(contentType, "application/vnd.kubernetes.protobuf"):
+		kind, list, err := protobufObject(text)
+		if err != nil || kind == "Status" {
+			return nil, cmp.Or(err, errNoList)
+		}
+		for number, item := range protoFields(list) { // ListMeta in field 1, each item in field 2
+			if number != 2 {
+				continue
+			}
+			meta, _ := protoField(item, 1)
+			objects = append(objects, protoMeta(meta))
+		}
+	default:
+		var list struct {
+			Kind  string `json:"kind"`
+			Items []struct {
+				Metadata metav1.ObjectMeta `json:"metadata"`
+			} `json:"items"`
+		}
+		if err := json.Unmarshal(text, &list); err != nil || list.Kind == "Status" {
+			return nil, cmp.Or(err, errNoList)
+		}
+		for _, item := range list.Items {
+			objects = append(objects, item.Metadata)
+		}
+	}
+	var uids []types.UID
+	for _, m := range objects {
+		if m.DeletionTimestamp == nil {
+			uids = append(uids, m.UID)
+		}
+	}
+	return uids, nil
 }
 
 // Name returns the name of the object in a body, or its beginning if the server completes it
@@ -165,33 +283,45 @@ func Name(contentType string, text []byte) (name string, generated bool) {
 	return name, false
 }
 
-// protoField returns the first field of this number that has a length. The message may be cut.
+// protoField returns the first field of this number. The message may be cut.
 func protoField(message []byte, number protowire.Number) ([]byte, bool) {
-	for len(message) > 0 {
-		n, kind, size := protowire.ConsumeTag(message)
-		if size < 0 {
-			return nil, false
-		}
-		message = message[size:]
-		if kind != protowire.BytesType {
-			if size = protowire.ConsumeFieldValue(n, kind, message); size < 0 {
-				return nil, false
-			}
-			message = message[size:]
-			continue
-		}
-		length, size := protowire.ConsumeVarint(message)
-		if size < 0 {
-			return nil, false
-		}
-		message = message[size:]
-		value := message[:min(length, uint64(len(message)))]
+	for n, value := range protoFields(message) {
 		if n == number {
 			return value, true
 		}
-		message = message[len(value):]
 	}
 	return nil, false
+}
+
+// protoFields returns the fields of a message in order, each without its length; numbers stay
+// encoded. The message may be cut, and the last value with it.
+func protoFields(message []byte) iter.Seq2[protowire.Number, []byte] {
+	return func(yield func(protowire.Number, []byte) bool) {
+		for len(message) > 0 {
+			number, kind, size := protowire.ConsumeTag(message)
+			if size < 0 {
+				return
+			}
+			message = message[size:]
+			if kind == protowire.BytesType {
+				length, size := protowire.ConsumeVarint(message)
+				if size < 0 {
+					return
+				}
+				message = message[size:]
+				size = int(min(length, uint64(len(message))))
+				if !yield(number, message[:size]) {
+					return
+				}
+				message = message[size:]
+				continue
+			}
+			if size = protowire.ConsumeFieldValue(number, kind, message); size < 0 || !yield(number, message[:size]) {
+				return
+			}
+			message = message[size:]
+		}
+	}
 }
 
 // parseJSON reads a whole object: it cannot read a body that was cut.
@@ -206,9 +336,18 @@ func parseJSON(text []byte) (Object, error) {
 	}
 	if whole.Kind == "Status" {
 		if whole.Details == nil {
-			return Object{}, nil
+			return Object{Status: true}, nil
 		}
-		return Object{Gone: whole.Details.UID}, nil
+		return Object{Gone: whole.Details.UID, Status: true}, nil
 	}
-	return Object{Version: whole.Metadata.ResourceVersion}, nil
+	held := false
+	if whole.Kind == "Namespace" {
+		var namespace struct {
+			Spec struct {
+				Finalizers []string `json:"finalizers"`
+			} `json:"spec"`
+		}
+		held = json.Unmarshal(text, &namespace) == nil && len(namespace.Spec.Finalizers) > 0
+	}
+	return described(whole.Metadata, held), nil
 }

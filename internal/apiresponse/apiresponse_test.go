@@ -6,9 +6,11 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -47,25 +49,40 @@ func meta(version string) metav1.ObjectMeta {
 	}
 }
 
+// deleted returns meta of an object that is being deleted.
+func deleted(finalizers []string, grace *int64) metav1.ObjectMeta {
+	m := meta("20")
+	m.DeletionTimestamp, m.Finalizers, m.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Unix(1, 0)}, finalizers, grace
+	return m
+}
+
 // TestParse parses the answers that an API server gives to writes, in both encodings.
 func TestParse(t *testing.T) {
+	pods, namespaces := metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, metav1.TypeMeta{Kind: "Namespace", APIVersion: "v1"}
+	status := metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	for name, tc := range map[string]struct {
-		object  runtime.Object
-		version string
-		gone    types.UID
+		object runtime.Object
+		want   Object
 	}{
-		"object":                      {&corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, ObjectMeta: meta("17")}, "17", ""},
-		"subresource of its own kind": {&autoscalingv1.Scale{TypeMeta: metav1.TypeMeta{Kind: "Scale", APIVersion: "autoscaling/v1"}, ObjectMeta: meta("18")}, "18", ""},
-		"without a version":           {&corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}}, "", ""},
-		"status of a deletion": {&metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Success",
-			Details: &metav1.StatusDetails{Name: "n", Kind: "pods", UID: "gone-1"}}, "", "gone-1"},
-		"status without details": {&metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Success"}, "", ""},
+		"object":                      {&corev1.Pod{TypeMeta: pods, ObjectMeta: meta("17")}, Object{Version: "17"}},
+		"subresource of its own kind": {&autoscalingv1.Scale{TypeMeta: metav1.TypeMeta{Kind: "Scale", APIVersion: "autoscaling/v1"}, ObjectMeta: meta("18")}, Object{Version: "18"}},
+		"without a version":           {&corev1.Pod{TypeMeta: pods}, Object{}},
+		"status of a deletion": {&metav1.Status{TypeMeta: status, Status: "Success", Details: &metav1.StatusDetails{Name: "n", Kind: "pods", UID: "gone-1"}},
+			Object{Gone: "gone-1", Status: true}},
+		"status without details":  {&metav1.Status{TypeMeta: status, Status: "Success"}, Object{Status: true}},
+		"without finalizers":      {&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "20"}}, Object{Version: "20"}},
+		"deleted, with finalizer": {&corev1.Pod{TypeMeta: pods, ObjectMeta: deleted([]string{"f"}, nil)}, Object{Version: "20"}},
+		"deleted, without":        {&corev1.Pod{TypeMeta: pods, ObjectMeta: deleted(nil, nil)}, Object{Version: "20", Gone: "u"}},
+		"deleted, no grace":       {&corev1.Pod{TypeMeta: pods, ObjectMeta: deleted(nil, new(int64(0)))}, Object{Version: "20", Gone: "u"}},
+		"deleted, with grace":     {&corev1.Pod{TypeMeta: pods, ObjectMeta: deleted(nil, new(int64(30)))}, Object{Version: "20"}},
+		"namespace, held": {&corev1.Namespace{TypeMeta: namespaces, ObjectMeta: deleted(nil, nil), Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"kubernetes"}}},
+			Object{Version: "20"}},
+		"namespace, not held": {&corev1.Namespace{TypeMeta: namespaces, ObjectMeta: deleted(nil, nil)}, Object{Version: "20", Gone: "u"}},
 	} {
 		for _, contentType := range []string{jsonType, protobufType} {
 			t.Run(name+" as "+contentType, func(t *testing.T) {
-				got, err := parse(contentType, encoded(t, tc.object, contentType))
-				if want := (Object{Version: tc.version, Gone: tc.gone}); got != want || err != nil {
-					t.Errorf("parse() = %+v, %v, want %+v", got, err, want)
+				if got, err := parse(contentType, encoded(t, tc.object, contentType)); got != tc.want || err != nil {
+					t.Errorf("parse() = %+v, %v, want %+v", got, err, tc.want)
 				}
 			})
 		}
@@ -80,6 +97,96 @@ func TestParse(t *testing.T) {
 	large := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"}, ObjectMeta: meta("19"), Data: map[string]string{"k": strings.Repeat("x", headSize)}}
 	if got, err := parse(protobufType, encoded(t, large, protobufType)[:headSize]); got.Version != "19" || err != nil {
 		t.Errorf("the beginning of a large object gave %+v, %v", got, err)
+	}
+}
+
+// TestParseList parses the answers to deletions of collections, in both encodings.
+func TestParseList(t *testing.T) {
+	named := func(uid types.UID, m metav1.ObjectMeta) corev1.ConfigMap {
+		m.UID = uid
+		return corev1.ConfigMap{ObjectMeta: m, Data: map[string]string{"k": "v"}}
+	}
+	kind := metav1.TypeMeta{Kind: "ConfigMapList", APIVersion: "v1"}
+	for name, tc := range map[string]struct {
+		object runtime.Object
+		want   []types.UID
+		err    error
+	}{
+		"none": {&corev1.ConfigMapList{TypeMeta: kind, ListMeta: metav1.ListMeta{ResourceVersion: "9"}}, nil, nil},
+		"some": {&corev1.ConfigMapList{TypeMeta: kind, ListMeta: metav1.ListMeta{ResourceVersion: "9"}, Items: []corev1.ConfigMap{
+			named("b", meta("1")), named("being-deleted", deleted(nil, nil)), named("a", meta("2")),
+		}}, []types.UID{"b", "a"}, nil},
+		"a Status": {&metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Success"}, nil, errNoList},
+	} {
+		for _, contentType := range []string{jsonType, protobufType} {
+			got, err := parseList(contentType, encoded(t, tc.object, contentType))
+			if !slices.Equal(got, tc.want) || !errors.Is(err, tc.err) {
+				t.Errorf("%s as %s: %v, %v, want %v, %v", name, contentType, got, err, tc.want, tc.err)
+			}
+		}
+	}
+	for _, contentType := range []string{jsonType, protobufType, "text/plain"} {
+		for name, text := range map[string]string{"empty": "", "no object": "null and void"} {
+			if _, err := parseList(contentType, []byte(text)); err == nil {
+				t.Errorf("%s as %s was read", name, contentType)
+			}
+		}
+	}
+	text := encoded(t, &corev1.ConfigMapList{TypeMeta: kind, Items: []corev1.ConfigMap{named("a", meta("1")), named("b", meta("2"))}}, protobufType)
+	large := named("b", meta("2"))
+	large.Data["k"] = strings.Repeat("x", listSize)
+	long := encoded(t, &corev1.ConfigMapList{TypeMeta: kind, Items: []corev1.ConfigMap{named("a", meta("1")), large}}, protobufType)
+	for name, tc := range map[string]struct {
+		body io.Reader
+		want []types.UID
+		err  error
+	}{
+		"whole":       {bytes.NewReader(text), []types.UID{"a", "b"}, nil},
+		"broken off":  {io.MultiReader(bytes.NewReader(text[:len(text)-1]), iotest.ErrReader(io.ErrUnexpectedEOF)), nil, errUnreadable},
+		"not read on": {io.MultiReader(bytes.NewReader(text), readerOfNothing{}), nil, errUnreadable},
+		"too long":    {bytes.NewReader(long), nil, errUnreadable},
+	} {
+		calls := 0
+		resp := &http.Response{Header: http.Header{"Content-Type": {protobufType}}, Body: io.NopCloser(tc.body)}
+		body := Deleted(resp, func(got []types.UID, err error) {
+			if calls++; !slices.Equal(got, tc.want) || !errors.Is(err, tc.err) {
+				t.Errorf("%s: %v, %v, want %v, %v", name, got, err, tc.want, tc.err)
+			}
+		})
+		for into := make([]byte, 1<<20); ; {
+			if n, err := body.Read(into); n == 0 || err != nil {
+				break
+			}
+		}
+		if err := body.Close(); err != nil || calls != 1 {
+			t.Errorf("%s: called %d times, want once; closing: %v", name, calls, err)
+		}
+	}
+}
+
+// readerOfNothing is a body whose end does not come.
+type readerOfNothing struct{}
+
+func (readerOfNothing) Read([]byte) (int, error) { return 0, nil }
+
+func TestIsCollection(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/api/v1/namespaces/n/pods":                         true,
+		"/api/v1/nodes":                                     true,
+		"/api/v1/namespaces":                                true,
+		"/apis/apps/v1/namespaces/n/deployments":            true,
+		"/k8s/clusters/c-1/apis/apps/v1/deployments":        true,
+		"/api/v1/namespaces/n/pods/p":                       false,
+		"/api/v1/namespaces/n":                              false,
+		"/api/v1/namespaces/n/finalize":                     false,
+		"/api/v1/nodes/x":                                   false,
+		"/apis/apps/v1/namespaces/n/deployments/d/scale":    false,
+		"/apis/apps/v1/namespaces/n/deployments/namespaces": false,
+		"/healthz": false,
+	} {
+		if got := IsCollection(path); got != want {
+			t.Errorf("IsCollection(%q) = %t, want %t", path, got, want)
+		}
 	}
 }
 

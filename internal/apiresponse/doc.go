@@ -1,12 +1,12 @@
 // Package apiresponse reads what an API server's answer to a write says of the object, without decoding
-// it: its version, or that it is gone.
+// it: its version, or that it is gone. Of a collection that was deleted it reads the UIDs.
 //
 // # Guarantees
 //
 //   - Answers in protobuf and in JSON are read. Whoever sent the request gets every byte of the
 //     answer.
-//   - No more than the beginning of an answer is kept, 256 KiB of it, and only until it has been
-//     read.
+//   - No more than the beginning of an answer is kept, 256 KiB of it, or 16 MiB of a list, and only
+//     until it has been read.
 //   - What cannot be read is an error, never an empty version. [Name], which reads the body of a
 //     request, has no name then.
 //
@@ -14,5 +14,5 @@
 //
 //   - The version of an object in JSON that is larger than what is kept: its beginning is not JSON.
 //     In protobuf the version is at the beginning.
-//   - Answers to lists have versions of lists.
+//   - [Body] of a list has the version of the list, which is older than a deletion of what it lists.
 package apiresponse

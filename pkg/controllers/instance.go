@@ -414,7 +414,7 @@ func (i *Instance) Warm(ctx context.Context) error {
 func (i *Instance) CatchUp(ctx context.Context, writes fence.Writes) error {
 	marks := map[schema.GroupResource]informer.Mark{}
 	for resource, last := range writes.GroupResources() {
-		marks[resource] = informer.Mark{Version: last.Version, Gone: last.Gone}
+		marks[resource] = informer.Mark{Version: last.Version, Gone: last.Gone, Deleted: last.Deleted}
 	}
 	return i.informers.CatchUp(ctx, marks)
 }

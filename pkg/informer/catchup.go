@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/flotilla-kube/flotilla/pkg/informer/present"
 )
@@ -18,6 +20,8 @@ type Mark struct {
 	Version string
 	// Gone are objects that the cache must not hold any more.
 	Gone []types.UID
+	// Deleted are objects that the cache may hold only while they are being deleted.
+	Deleted []types.UID
 }
 
 // CatchUp returns once every cache of the factory that is being filled has passed the mark of its
@@ -71,19 +75,21 @@ func passed(e *entry, mark Mark) bool {
 	if e.absence.is() && len(e.GetStore().ListKeys()) == 0 {
 		return true
 	}
-	return present.Reached(e.LastSyncResourceVersion(), mark.Version) && !holdsAny(e, mark.Gone)
+	return present.Reached(e.LastSyncResourceVersion(), mark.Version) && !mark.deniedBy(e.GetStore())
 }
 
-func holdsAny(e *entry, gone []types.UID) bool {
-	if len(gone) == 0 {
+// deniedBy reports whether a cache holds objects that it must not hold.
+func (m Mark) deniedBy(store cache.Store) bool {
+	if len(m.Gone)+len(m.Deleted) == 0 {
 		return false
 	}
-	uids := make(map[types.UID]bool, len(gone))
-	for _, uid := range gone {
-		uids[uid] = true
-	}
-	for _, obj := range e.GetStore().List() {
-		if accessor, err := meta.Accessor(obj); err == nil && uids[accessor.GetUID()] {
+	gone, deleted := sets.New(m.Gone...), sets.New(m.Deleted...)
+	for _, obj := range store.List() {
+		object, err := meta.Accessor(obj)
+		if err != nil {
+			continue
+		}
+		if uid := object.GetUID(); gone.Has(uid) || deleted.Has(uid) && object.GetDeletionTimestamp() == nil {
 			return true
 		}
 	}

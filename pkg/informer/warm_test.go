@@ -134,13 +134,14 @@ func TestCatchUp(t *testing.T) {
 			err := low.CatchUp(ctx, map[schema.GroupResource]Mark{resource: m, {Resource: "unknown"}: {Version: "99"}})
 			return time.Since(began), err
 		}
-		for name, m := range map[string]Mark{"nothing": {}, "what it has": {Version: "1"}, "a deletion of another": {Gone: []types.UID{"uid-x"}}} {
+		for name, m := range map[string]Mark{"nothing": {}, "what it has": {Version: "1"}, "a deletion of another": {Gone: []types.UID{"uid-x"}, Deleted: []types.UID{"uid-y"}}} {
 			if took, err := catchUp(m); err != nil || took != 0 {
 				t.Errorf("%s: %v after %v", name, err, took)
 			}
 		}
 		for name, m := range map[string]Mark{
 			"a later write": {Version: "2"}, "a version with more digits": {Version: "10"}, "nonsense": {Version: "x"}, "a deletion": {Gone: []types.UID{"uid-one"}},
+			"the deletion of a collection": {Deleted: []types.UID{"uid-one"}},
 		} {
 			if took, err := catchUp(m); !errors.Is(err, context.DeadlineExceeded) || took != 10*time.Second {
 				t.Errorf("%s was seen: %v after %v", name, err, took)

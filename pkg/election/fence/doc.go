@@ -23,6 +23,8 @@
 //
 //   - A request that has left the process cannot be recalled: the server may execute it for as long
 //     as it keeps it.
+//   - Writes does not say that the deletion of a collection has shortened the grace periods of
+//     objects that were already being deleted. No controller of kube-controller-manager does that.
 //   - A goroutine that is suspended between the second reading and the system call writes when it
 //     resumes, and so does one with a request that has no body, between the first and the call.
 package fence

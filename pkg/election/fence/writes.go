@@ -14,7 +14,8 @@ import (
 )
 
 // mostGone is how many deletions are kept for one resource. Earlier ones are older than the last
-// version kept, or watchers have long seen them.
+// version kept, or watchers have long seen them. (The API server deletes a collection in the order
+// of its list, with one worker unless --delete-collection-workers says otherwise.)
 const mostGone = 32
 
 // Writes says how far a cache must have come to include a holder's last writes. With it the next
@@ -34,10 +35,13 @@ type Writes struct {
 type LastWrite struct {
 	// Version is the highest resourceVersion in the answer to a write; empty if no answer had one.
 	Version string `json:"version,omitempty"`
-	// Gone are the objects last deleted with an answer that had no version.
+	// Gone are the objects last removed with an answer that had no version, or the one before.
 	Gone []types.UID `json:"gone,omitempty"`
-	// Unknown is set if an answer was lost, was a server error (5xx), or could not be read: then
-	// nothing proves that a cache has seen the write.
+	// Deleted are the objects last deleted with their collection. Each is gone, or is being deleted.
+	Deleted []types.UID `json:"deleted,omitempty"`
+	// Unknown is set if nothing proves that a cache has seen a write: its answer was lost, was a
+	// server error (5xx), could not be read, or did not say what was written; or the deletion of a
+	// collection was refused, perhaps halfway.
 	Unknown bool `json:"unknown,omitempty"`
 }
 
@@ -64,7 +68,7 @@ func (w Writes) Annotation() string {
 	}
 	short := Writes{Term: w.Term, Shared: w.Shared, Resources: make(map[string]LastWrite, len(w.Resources))}
 	for name, last := range w.Resources {
-		short.Resources[name] = LastWrite{Version: last.Version, Unknown: last.Unknown || len(last.Gone) > 0}
+		short.Resources[name] = LastWrite{Version: last.Version, Unknown: last.Unknown || len(last.Gone)+len(last.Deleted) > 0}
 	}
 	return short.text()
 }
@@ -151,7 +155,7 @@ func (l *writeLog) writes(term int32) Writes {
 	defer l.mu.Unlock()
 	w := Writes{Term: term, Resources: make(map[string]LastWrite, len(l.resources))}
 	for name, last := range l.resources {
-		last.Gone = slices.Clone(last.Gone)
+		last.Gone, last.Deleted = slices.Clone(last.Gone), slices.Clone(last.Deleted)
 		w.Resources[name] = last
 	}
 	for name := range l.underWay {
@@ -185,26 +189,51 @@ func (l *writeLog) unanswered(req *http.Request) {
 // answered records the answer to a write as its body is read. It returns the body to pass on.
 func (l *writeLog) answered(req *http.Request, resp *http.Response) io.ReadCloser {
 	resource, ok := apiresponse.Resource(req.URL.Path)
-	if resp.StatusCode >= http.StatusInternalServerError {
+	collection := req.Method == http.MethodDelete && apiresponse.IsCollection(req.URL.Path)
+	if resp.StatusCode >= http.StatusInternalServerError || collection && perhapsHalfway(resp.StatusCode) {
 		l.unanswered(req)
 	}
 	// A protocol switch (101) does not carry an object.
 	if !ok || resp.StatusCode < 200 || resp.StatusCode >= 300 {
 		return resp.Body
 	}
+	if collection {
+		return apiresponse.Deleted(resp, func(deleted []types.UID, err error) {
+			l.change(resource.String(), func(last *LastWrite) {
+				last.Unknown = last.Unknown || err != nil
+				last.Deleted = lastOf(last.Deleted, deleted...)
+			})
+		})
+	}
 	return apiresponse.Body(resp, func(object apiresponse.Object, err error) {
 		l.change(resource.String(), func(last *LastWrite) {
-			switch {
-			case err != nil:
+			if err != nil || object.Status && (object.Gone == "" || req.Method != http.MethodDelete) {
 				last.Unknown = true
-			case object.Version != "":
-				if apiresponse.Newer(object.Version, last.Version) {
-					last.Version = object.Version
-				}
-			case object.Gone != "" && req.Method == http.MethodDelete:
-				last.Gone = append(last.Gone, object.Gone)
-				last.Gone = last.Gone[max(0, len(last.Gone)-mostGone):]
+				return
+			}
+			if object.Version != "" && apiresponse.Newer(object.Version, last.Version) {
+				last.Version = object.Version
+			}
+			if object.Gone != "" {
+				last.Gone = lastOf(last.Gone, object.Gone)
 			}
 		})
 	})
+}
+
+// perhapsHalfway reports whether the deletion of a collection with this answer may have deleted some
+// of it. The API server deletes one object after another, and stops at the first that it may not
+// delete. It gives the other answers before it begins.
+func perhapsHalfway(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusTooManyRequests:
+		return false
+	}
+	return status >= http.StatusBadRequest
+}
+
+// lastOf returns the last mostGone of all and more.
+func lastOf(all []types.UID, more ...types.UID) []types.UID {
+	all = append(all, more...)
+	return slices.Clone(all[max(0, len(all)-mostGone):])
 }

@@ -42,6 +42,11 @@ func TestFenceRemembersLastWrites(t *testing.T) {
 		answered(200, "text/html", "<html>"),
 		answered(504, jsonType, status),
 		nil,
+		answered(200, jsonType, `{"kind":"ConfigMapList","metadata":{"resourceVersion":"99"},"items":[{"metadata":{"uid":"u2"}}]}`),
+		answered(200, jsonType, `{"kind":"Lease","metadata":{"resourceVersion":"5","uid":"u3","deletionTimestamp":"2026-01-01T00:00:00Z"}}`),
+		answered(403, jsonType, status),
+		answered(404, jsonType, status),
+		answered(201, jsonType, `{"kind":"Status"}`),
 	}
 	fence, err := New(Config{Member: "a_1", Shard: "r/s", Clock: &jumpClock{}})
 	if err != nil {
@@ -60,6 +65,11 @@ func TestFenceRemembersLastWrites(t *testing.T) {
 		{http.MethodPost, "/api/v1/namespaces/n/secrets"},
 		{http.MethodPut, "/api/v1/namespaces/n/configmaps/c"},
 		{http.MethodPut, "/api/v1/nodes/n"},
+		{http.MethodDelete, "/api/v1/namespaces/n/endpoints"},
+		{http.MethodPatch, "/apis/coordination.k8s.io/v1/namespaces/n/leases/l"},
+		{http.MethodDelete, "/apis/apps/v1/namespaces/n/daemonsets"},
+		{http.MethodDelete, "/apis/apps/v1/namespaces/n/statefulsets"},
+		{http.MethodPost, "/apis/policy/v1/namespaces/n/evictions/e/eviction"},
 	} {
 		request, err := http.NewRequestWithContext(t.Context(), r.method, "http://x"+r.path, http.NoBody)
 		if err != nil {
@@ -91,8 +101,18 @@ func TestFenceRemembersLastWrites(t *testing.T) {
 	if got := writes.Resources["replicasets.apps"]; !slices.Equal(got.Gone, []types.UID{"u1"}) {
 		t.Errorf("replicasets: %+v, want u1 gone", got)
 	}
+	if got := writes.Resources["endpoints"]; !slices.Equal(got.Deleted, []types.UID{"u2"}) || got.Version != "" || got.Unknown {
+		t.Errorf("endpoints, a collection: %+v, want u2 deleted and no version", got)
+	}
+	if got := writes.Resources["leases.coordination.k8s.io"]; !slices.Equal(got.Gone, []types.UID{"u3"}) || got.Unknown {
+		t.Errorf("leases, an update that removed one: %+v, want u3 gone", got)
+	}
+	if got, there := writes.Resources["statefulsets.apps"]; there {
+		t.Errorf("a collection that was refused at once was remembered: %+v", got)
+	}
 	for resource, what := range map[string]string{
 		"secrets": "an unreadable answer", "configmaps": "a server error", "nodes": "a lost answer",
+		"daemonsets.apps": "a collection, refused perhaps halfway,", "evictions.policy": "an answer that does not say what was written",
 	} {
 		if !writes.Resources[resource].Unknown {
 			t.Errorf("%s did not make the last write unknown", what)
@@ -114,7 +134,12 @@ func TestLastWritesFitOnALease(t *testing.T) {
 	for i := range 300 {
 		last := LastWrite{Version: "31"}
 		for j := range mostGone {
-			last.Gone = append(last.Gone, types.UID(fmt.Sprintf("6f7c2b0e-5a0c-4a38-%04d-%012d", i, j)))
+			uid := types.UID(fmt.Sprintf("6f7c2b0e-5a0c-4a38-%04d-%012d", i, j))
+			if i%2 == 0 {
+				last.Gone = append(last.Gone, uid)
+			} else {
+				last.Deleted = append(last.Deleted, uid)
+			}
 		}
 		w.Resources[fmt.Sprintf("kinds%d.group.example.com", i)] = last
 	}
