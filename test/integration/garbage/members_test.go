@@ -122,11 +122,20 @@ func (m *members) stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	err := harness.InParallel(len(m.running), func(i int) error {
-		return m.running[i].Leave(context.WithoutCancel(m.Context()))
+		return m.leave(context.WithoutCancel(m.Context()), i)
 	})
 	if err != nil {
 		m.Error(err)
 	}
+}
+
+// leave ends a member as a kubelet does, once it serves. Before that it does not handle signals, and
+// would not exit with status 0.
+func (m *members) leave(ctx context.Context, i int) error {
+	if _, err := harness.Await(ctx, *patience, memberName(i)+" serves", m.running[i].Healthy); err != nil {
+		return err
+	}
+	return m.running[i].Leave(ctx)
 }
 
 // working implements parts: each member runs all of its shards.
@@ -167,7 +176,7 @@ func (m *members) disturbOnce() {
 		m.launch(i)
 	case 1:
 		m.tally["restarted"]++
-		if err := m.running[i].Leave(m.Context()); err != nil {
+		if err := m.leave(m.Context(), i); err != nil {
 			m.Error(err)
 		}
 		m.launch(i)
