@@ -68,8 +68,8 @@ func (sim *simulation) judgeBesideLocked(k, other *work, entitled bool) {
 			defer sim.mu.Unlock()
 			works := func(k *work) bool { return slices.Contains(sim.works[k.part], k) && !k.process.wasSuspended() }
 			if works(k) && works(other) && !sim.excusedLocked(k.part) {
-				sim.failLockedf(overlap, "%s has worked on %s for %v while %s did on %s, by clocks of speed %.2f and %.2f", k.process.name(),
-					k.part.id, allowed, other.process.name(), other.part.id, fastest, other.process.seat.rate)
+				sim.failLockedf(overlap, "%s has worked on %s for %v while %s did on %s, by clocks of speed %.2f and %.2f", k.process.seat.name,
+					k.part.id, allowed, other.process.seat.name, other.part.id, fastest, other.process.seat.rate)
 			}
 		})
 	}

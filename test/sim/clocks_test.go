@@ -1,0 +1,54 @@
+package sim
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// TestOverlapByClocks lets the work of a member whose clock is slow go on beside its successor's. No
+// seed is known in which work overlaps for so long, so this stands in for a planted bug.
+func TestOverlapByClocks(t *testing.T) {
+	const slow, fast = 1, 1.2
+	allowed := lasts(slow) - lasts(fast)
+	for name, tc := range map[string]struct {
+		overlaps time.Duration
+		want     invariant
+	}{
+		"no longer than clocks explain": {allowed - time.Millisecond, ""},
+		"longer":                        {allowed + time.Millisecond, overlap},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sim := &simulation{t: t, begin: time.Now()}
+				sim.judge.init()
+				on := part{id: shard.ID{Ring: "r", Name: "s"}}
+				works := func(member string, rate float64) *work {
+					s := &seat{name: member, rate: rate}
+					sim.seats = append(sim.seats, s)
+					b := &barrier{}
+					k := &work{process: &process{sim: sim, seat: s, barrier: b, clock: &skewedClock{barrier: b, begin: sim.begin, rate: rate}}, part: on}
+					sim.works[on] = append(sim.works[on], k)
+					return k
+				}
+				old, next := works("old", slow), works("next", fast)
+				sim.mu.Lock()
+				sim.judgeBesideLocked(next, old, true)
+				sim.mu.Unlock()
+				time.Sleep(tc.overlaps) // virtual
+				sim.mu.Lock()
+				sim.works[on] = slices.DeleteFunc(sim.works[on], func(k *work) bool { return k == old })
+				sim.mu.Unlock()
+				time.Sleep(time.Minute) // virtual
+				sim.mu.Lock()
+				defer sim.mu.Unlock()
+				if sim.failed != tc.want {
+					t.Errorf("convicted by %q, want %q: %q", sim.failed, tc.want, sim.lines)
+				}
+			})
+		})
+	}
+}
