@@ -30,23 +30,20 @@ func binding(change func(*admissionv1.ValidatingAdmissionPolicyBindingSpec)) *ad
 
 func TestPolicyIsFound(t *testing.T) {
 	type spec = admissionv1.ValidatingAdmissionPolicyBindingSpec
+	installed := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: fencePolicy}}
 	for name, tc := range map[string]struct {
 		objects []runtime.Object
 		want    string
 	}{
-		"installed":         {[]runtime.Object{binding(func(*spec) {})}, ""},
-		"binding alone":     {nil, "there is no ValidatingAdmissionPolicy flotilla-fence"},
-		"not installed":     {nil, "there is no"},
-		"another policy":    {[]runtime.Object{binding(func(s *spec) { s.PolicyName = "x" })}, "of policy"},
-		"only warns":        {[]runtime.Object{binding(func(s *spec) { s.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn} })}, "not deny"},
-		"another namespace": {[]runtime.Object{binding(func(s *spec) { s.ParamRef.Namespace = "x" })}, "does not read the Leases of namespace kube-system"},
-		"no parameters":     {[]runtime.Object{binding(func(s *spec) { s.ParamRef = nil })}, "does not read the Leases"},
+		"installed":         {[]runtime.Object{installed, binding(func(*spec) {})}, ""},
+		"binding alone":     {[]runtime.Object{binding(func(*spec) {})}, "there is no ValidatingAdmissionPolicy flotilla-fence"},
+		"policy alone":      {[]runtime.Object{installed}, "there is no ValidatingAdmissionPolicyBinding"},
+		"another policy":    {[]runtime.Object{installed, binding(func(s *spec) { s.PolicyName = "x" })}, "of policy"},
+		"only warns":        {[]runtime.Object{installed, binding(func(s *spec) { s.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn} })}, "not deny"},
+		"another namespace": {[]runtime.Object{installed, binding(func(s *spec) { s.ParamRef.Namespace = "x" })}, "does not read the Leases of namespace kube-system"},
+		"no parameters":     {[]runtime.Object{installed, binding(func(s *spec) { s.ParamRef = nil })}, "does not read the Leases"},
 	} {
-		objects := append(tc.objects, &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: fencePolicy}})
-		if name == "binding alone" {
-			objects = []runtime.Object{binding(func(*spec) {})}
-		}
-		p := &policy{client: fake.NewClientset(objects...), namespace: metav1.NamespaceSystem}
+		p := &policy{client: fake.NewClientset(tc.objects...), namespace: metav1.NamespaceSystem}
 		if !p.look(t.Context()) {
 			t.Errorf("%s: no answer", name)
 		}
