@@ -2,13 +2,13 @@ package apiresponse
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
@@ -33,8 +33,10 @@ type Object struct {
 	// object to be deleted that nothing holds up any more. An update that takes the last finalizer
 	// away has such an answer. Otherwise it is empty.
 	Gone types.UID
-	// Status is set if the answer is a Status, and not the object.
-	Status bool
+	// Status is set if the answer is a Status, and not the object. Partial is set if it has the
+	// object's metadata only: then a namespace that seems to be Gone may be there still, because
+	// finalizers in its spec hold it.
+	Status, Partial bool
 }
 
 // Body returns the body of an answer, to be read in place of resp.Body. It calls told once with the
@@ -47,6 +49,8 @@ func Body(resp *http.Response, told func(Object, error)) io.ReadCloser {
 
 // Deleted is [Body] for the answer to the deletion of a collection, which lists the objects as they
 // were before: told gets the UIDs of those that were not being deleted already, in the list's order.
+// It is an error if an object was, and waited for the garbage collector: the deletion of a collection
+// may have removed it at once.
 func Deleted(resp *http.Response, told func([]types.UID, error)) io.ReadCloser {
 	contentType := resp.Header.Get("Content-Type")
 	return &head{ReadCloser: resp.Body, most: listSize, done: func(text []byte, whole bool) {
@@ -83,7 +87,10 @@ func (h *head) Close() error {
 }
 
 func (h *head) finish(whole bool) {
-	h.once.Do(func() { h.done(h.text, whole) })
+	h.once.Do(func() {
+		h.done(h.text, whole)
+		h.text = nil
+	})
 }
 
 // Resource returns the resource of an API path, by group and plural name; false for a path without
@@ -125,10 +132,7 @@ func Split(path string) (version schema.GroupVersion, rest []string, ok bool) {
 	}
 }
 
-var (
-	errUnreadable = errors.New("neither the protobuf nor the JSON of an API object")
-	errNoList     = fmt.Errorf("%w: a Status in place of a list", errUnreadable)
-)
+var errUnreadable = errors.New("neither the protobuf nor the JSON of an API object")
 
 // parse reads an object's version, or the UID in a Status, from the beginning of an answer.
 func parse(contentType string, text []byte) (Object, error) {
@@ -144,7 +148,8 @@ func parse(contentType string, text []byte) (Object, error) {
 
 var protobufMagic = []byte("k8s\x00")
 
-// protobufObject returns the TypeMeta and the object of a text: fields 1 and 2 of runtime.Unknown.
+// protobufObject returns the kind of a text and the object, which may be cut: fields 1 (TypeMeta)
+// and 2 of runtime.Unknown.
 func protobufObject(text []byte) (kind string, object []byte, err error) {
 	text, ok := bytes.CutPrefix(text, protobufMagic)
 	if !ok {
@@ -170,46 +175,58 @@ func parseProtobuf(text []byte) (Object, error) {
 		uid, _ := protoField(details, 6)
 		return Object{Gone: types.UID(uid), Status: true}, nil
 	}
-	meta, ok := protoField(object, 1)
+	text, ok := protoWhole(object, 1)
 	if !ok {
 		return Object{}, errUnreadable
 	}
-	held := false
+	about := protoMeta(text)
 	if kind == "Namespace" {
-		spec, _ := protoField(object, 2)
-		_, held = protoField(spec, 1)
+		spec, ok := protoWhole(object, 2)
+		if !ok {
+			return Object{}, errUnreadable
+		}
+		_, about.held = protoField(spec, 1)
 	}
-	return described(protoMeta(meta), held), nil
+	return about.object(kind), nil
 }
 
-// described returns what the ObjectMeta in an answer says. A namespace may be held by finalizers in
-// its spec. See ShouldDeleteDuringUpdate in k8s.io/apiserver/pkg/registry/generic/registry, which
-// decides whether an update removes an object.
-func described(m metav1.ObjectMeta, held bool) Object {
-	o := Object{Version: m.ResourceVersion}
-	if m.DeletionTimestamp != nil && len(m.Finalizers) == 0 && !held && (m.DeletionGracePeriodSeconds == nil || *m.DeletionGracePeriodSeconds == 0) {
+// metadata is what is read of an object.
+type metadata struct {
+	UID                        types.UID `json:"uid"`
+	ResourceVersion            string    `json:"resourceVersion"`
+	DeletionTimestamp          *string   `json:"deletionTimestamp"`
+	DeletionGracePeriodSeconds int64     `json:"deletionGracePeriodSeconds"`
+	Finalizers                 []string  `json:"finalizers"`
+	// held is set for a namespace with finalizers in its spec.
+	held bool
+}
+
+// object returns what the metadata in an answer says. ShouldDeleteDuringUpdate, in
+// k8s.io/apiserver/pkg/registry/generic/registry, decides whether an update removes an object.
+func (m metadata) object(kind string) Object {
+	o := Object{Version: m.ResourceVersion, Partial: kind == "PartialObjectMetadata"}
+	if m.DeletionTimestamp != nil && len(m.Finalizers) == 0 && !m.held && m.DeletionGracePeriodSeconds == 0 {
 		o.Gone = m.UID
 	}
 	return o
 }
 
 // protoMeta reads an ObjectMeta's uid (field 5), resourceVersion (6), deletionTimestamp (9),
-// deletionGracePeriodSeconds (10) and the first of its finalizers (14).
-func protoMeta(message []byte) (m metav1.ObjectMeta) {
-	for number, value := range protoFields(message) {
+// deletionGracePeriodSeconds (10) and finalizers (14).
+func protoMeta(message []byte) (m metadata) {
+	for number, f := range protoFields(message) {
 		switch number {
 		case 5:
-			m.UID = types.UID(value)
+			m.UID = types.UID(f.value)
 		case 6:
-			m.ResourceVersion = string(value)
+			m.ResourceVersion = string(f.value)
 		case 9:
-			m.DeletionTimestamp = &metav1.Time{}
+			m.DeletionTimestamp = new(string)
 		case 10:
-			seconds, _ := protowire.ConsumeVarint(value)
-			m.DeletionGracePeriodSeconds = new(int64(seconds))
+			seconds, _ := protowire.ConsumeVarint(f.value)
+			m.DeletionGracePeriodSeconds = int64(seconds)
 		case 14:
-			m.Finalizers = []string{string(value)}
-			return m
+			m.Finalizers = append(m.Finalizers, string(f.value))
 		}
 	}
 	return m
@@ -217,41 +234,59 @@ func protoMeta(message []byte) (m metav1.ObjectMeta) {
 
 // parseList reads the UIDs of a whole list's objects that are not being deleted.
 func parseList(contentType string, text []byte) ([]types.UID, error) {
-	var objects []metav1.ObjectMeta
+	kind, objects, err := listed(contentType, text)
+	if err == nil && !strings.HasSuffix(kind, "List") {
+		err = fmt.Errorf("%w: a %q in place of a list", errUnreadable, kind)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var uids []types.UID
+	for _, m := range objects {
+		switch {
+		case m.DeletionTimestamp == nil:
+			uids = append(uids, m.UID)
+		case slices.ContainsFunc(m.Finalizers, isCollectors):
+			return nil, fmt.Errorf("%w: an object that waited for the garbage collector", errUnreadable)
+		}
+	}
+	return uids, nil
+}
+
+// isCollectors reports whether a finalizer is for the garbage collector.
+func isCollectors(finalizer string) bool {
+	return finalizer == metav1.FinalizerDeleteDependents || finalizer == metav1.FinalizerOrphanDependents
+}
+
+// listed returns the kind of a list and the metadata of its items: in protobuf, each is in field 2.
+func listed(contentType string, text []byte) (kind string, objects []metadata, err error) {
 	switch {
 	case strings.HasPrefix(contentType, "application/vnd.kubernetes.protobuf"):
 		kind, list, err := protobufObject(text)
-		if err != nil || kind == "Status" {
-			return nil, cmp.Or(err, errNoList)
-		}
-		for number, item := range protoFields(list) { // ListMeta in field 1, each item in field 2
-			if number != 2 {
-				continue
+		for number, f := range protoFields(list) {
+			if number == 2 {
+				meta, _ := protoField(f.value, 1)
+				objects = append(objects, protoMeta(meta))
 			}
-			meta, _ := protoField(item, 1)
-			objects = append(objects, protoMeta(meta))
 		}
-	default:
+		return kind, objects, err
+	case strings.HasPrefix(contentType, "application/json"):
 		var list struct {
 			Kind  string `json:"kind"`
 			Items []struct {
-				Metadata metav1.ObjectMeta `json:"metadata"`
+				Metadata metadata `json:"metadata"`
 			} `json:"items"`
 		}
-		if err := json.Unmarshal(text, &list); err != nil || list.Kind == "Status" {
-			return nil, cmp.Or(err, errNoList)
+		if err := json.Unmarshal(text, &list); err != nil {
+			return "", nil, fmt.Errorf("%w: %w", errUnreadable, err)
 		}
 		for _, item := range list.Items {
 			objects = append(objects, item.Metadata)
 		}
+		return list.Kind, objects, nil
+	default:
+		return "", nil, fmt.Errorf("%w: %q", errUnreadable, contentType)
 	}
-	var uids []types.UID
-	for _, m := range objects {
-		if m.DeletionTimestamp == nil {
-			uids = append(uids, m.UID)
-		}
-	}
-	return uids, nil
 }
 
 // Name returns the name of the object in a body, or its beginning if the server completes it
@@ -283,43 +318,60 @@ func Name(contentType string, text []byte) (name string, generated bool) {
 	return name, false
 }
 
-// protoField returns the first field of this number. The message may be cut.
+// protoField returns the first field of this number. The message may be cut, and the field with it.
 func protoField(message []byte, number protowire.Number) ([]byte, bool) {
-	for n, value := range protoFields(message) {
+	for n, f := range protoFields(message) {
 		if n == number {
-			return value, true
+			return f.value, true
 		}
 	}
 	return nil, false
 }
 
-// protoFields returns the fields of a message in order, each without its length; numbers stay
-// encoded. The message may be cut, and the last value with it.
-func protoFields(message []byte) iter.Seq2[protowire.Number, []byte] {
-	return func(yield func(protowire.Number, []byte) bool) {
+// protoWhole is protoField for a field that must not be cut.
+func protoWhole(message []byte, number protowire.Number) ([]byte, bool) {
+	for n, f := range protoFields(message) {
+		if n == number {
+			return f.value, !f.cut
+		}
+	}
+	return nil, false
+}
+
+// protoValue is a field's value, without its length; a number is encoded.
+type protoValue struct {
+	value []byte
+	cut   bool
+}
+
+// protoFields returns the fields of a message in order. The message may be cut.
+func protoFields(message []byte) iter.Seq2[protowire.Number, protoValue] {
+	return func(yield func(protowire.Number, protoValue) bool) {
 		for len(message) > 0 {
 			number, kind, size := protowire.ConsumeTag(message)
 			if size < 0 {
 				return
 			}
 			message = message[size:]
+			f := protoValue{}
 			if kind == protowire.BytesType {
 				length, size := protowire.ConsumeVarint(message)
 				if size < 0 {
 					return
 				}
 				message = message[size:]
-				size = int(min(length, uint64(len(message))))
-				if !yield(number, message[:size]) {
+				f.cut = length > uint64(len(message))
+				f.value = message[:min(length, uint64(len(message)))]
+			} else {
+				if size = protowire.ConsumeFieldValue(number, kind, message); size < 0 {
 					return
 				}
-				message = message[size:]
-				continue
+				f.value = message[:size]
 			}
-			if size = protowire.ConsumeFieldValue(number, kind, message); size < 0 || !yield(number, message[:size]) {
+			message = message[len(f.value):]
+			if !yield(number, f) {
 				return
 			}
-			message = message[size:]
 		}
 	}
 }
@@ -328,26 +380,28 @@ func protoFields(message []byte) iter.Seq2[protowire.Number, []byte] {
 func parseJSON(text []byte) (Object, error) {
 	var whole struct {
 		Kind     string                `json:"kind"`
-		Metadata metav1.ObjectMeta     `json:"metadata"`
+		Metadata metadata              `json:"metadata"`
 		Details  *metav1.StatusDetails `json:"details"`
 	}
 	if err := json.Unmarshal(text, &whole); err != nil {
 		return Object{}, fmt.Errorf("%w: %w", errUnreadable, err)
 	}
-	if whole.Kind == "Status" {
+	switch whole.Kind {
+	case "Status":
 		if whole.Details == nil {
 			return Object{Status: true}, nil
 		}
 		return Object{Gone: whole.Details.UID, Status: true}, nil
-	}
-	held := false
-	if whole.Kind == "Namespace" {
+	case "Namespace":
 		var namespace struct {
 			Spec struct {
 				Finalizers []string `json:"finalizers"`
 			} `json:"spec"`
 		}
-		held = json.Unmarshal(text, &namespace) == nil && len(namespace.Spec.Finalizers) > 0
+		if err := json.Unmarshal(text, &namespace); err != nil {
+			return Object{}, fmt.Errorf("%w: %w", errUnreadable, err)
+		}
+		whole.Metadata.held = len(namespace.Spec.Finalizers) > 0
 	}
-	return described(whole.Metadata, held), nil
+	return whole.Metadata.object(whole.Kind), nil
 }

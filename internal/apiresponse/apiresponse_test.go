@@ -77,6 +77,8 @@ func TestParse(t *testing.T) {
 		"deleted, with grace":     {&corev1.Pod{TypeMeta: pods, ObjectMeta: deleted(nil, new(int64(30)))}, Object{Version: "20"}},
 		"namespace, held": {&corev1.Namespace{TypeMeta: namespaces, ObjectMeta: deleted(nil, nil), Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"kubernetes"}}},
 			Object{Version: "20"}},
+		"namespace, only its metadata": {&metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: "meta.k8s.io/v1"}, ObjectMeta: deleted(nil, nil)},
+			Object{Version: "20", Gone: "u", Partial: true}},
 		"namespace, not held": {&corev1.Namespace{TypeMeta: namespaces, ObjectMeta: deleted(nil, nil)}, Object{Version: "20", Gone: "u"}},
 	} {
 		for _, contentType := range []string{jsonType, protobufType} {
@@ -92,6 +94,21 @@ func TestParse(t *testing.T) {
 			if _, err := parse(contentType, []byte(text)); err == nil {
 				t.Errorf("%s as %s was read", name, contentType)
 			}
+		}
+	}
+	// An answer that breaks off within the metadata does not say whether there are finalizers.
+	held := encoded(t, &corev1.ConfigMap{ObjectMeta: deleted([]string{"flotilla.dev/finalizer"}, nil)}, protobufType)
+	at := bytes.Index(held, []byte("flotilla.dev/finalizer"))
+	for _, text := range [][]byte{held[:at-2], held[:at], held[:at+5]} {
+		if got, err := parse(protobufType, text); err == nil {
+			t.Errorf("the first %d bytes of an object were read: %+v", len(text), got)
+		}
+	}
+	namespace := &corev1.Namespace{TypeMeta: namespaces, ObjectMeta: deleted(nil, nil), Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"kubernetes"}}}
+	text := encoded(t, namespace, protobufType)
+	for _, less := range []int{1, len("kubernetes"), len("kubernetes") + 6} {
+		if got, err := parse(protobufType, text[:len(text)-less]); err == nil && got.Gone != "" {
+			t.Errorf("a namespace without its last %d bytes is gone: %+v", less, got)
 		}
 	}
 	large := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"}, ObjectMeta: meta("19"), Data: map[string]string{"k": strings.Repeat("x", headSize)}}
@@ -116,7 +133,12 @@ func TestParseList(t *testing.T) {
 		"some": {&corev1.ConfigMapList{TypeMeta: kind, ListMeta: metav1.ListMeta{ResourceVersion: "9"}, Items: []corev1.ConfigMap{
 			named("b", meta("1")), named("being-deleted", deleted(nil, nil)), named("a", meta("2")),
 		}}, []types.UID{"b", "a"}, nil},
-		"a Status": {&metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Success"}, nil, errNoList},
+		"one waits for the collector": {&corev1.ConfigMapList{TypeMeta: kind, Items: []corev1.ConfigMap{
+			named("a", deleted([]string{"f", metav1.FinalizerDeleteDependents}, nil)), named("b", meta("1")),
+		}}, nil, errUnreadable},
+		"one with another finalizer": {&corev1.ConfigMapList{TypeMeta: kind, Items: []corev1.ConfigMap{named("a", deleted([]string{"f"}, nil))}}, nil, nil},
+		"a Status":                   {&metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Success"}, nil, errUnreadable},
+		"an object":                  {&corev1.ConfigMap{TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"}, ObjectMeta: meta("1"), Data: map[string]string{"k": "v"}}, nil, errUnreadable},
 	} {
 		for _, contentType := range []string{jsonType, protobufType} {
 			got, err := parseList(contentType, encoded(t, tc.object, contentType))

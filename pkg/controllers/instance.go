@@ -412,11 +412,7 @@ func (i *Instance) Warm(ctx context.Context) error {
 // CatchUp returns once the caches, filled by Warm, have seen the writes, all of which must be
 // known; see fence.Writes. The error says what they had not seen when ctx ended.
 func (i *Instance) CatchUp(ctx context.Context, writes fence.Writes) error {
-	marks := map[schema.GroupResource]informer.Mark{}
-	for resource, last := range writes.GroupResources() {
-		marks[resource] = informer.Mark{Version: last.Version, Gone: last.Gone, Deleted: last.Deleted}
-	}
-	return i.informers.CatchUp(ctx, marks)
+	return i.informers.CatchUp(ctx, writes.Marks())
 }
 
 // Refresh returns once the caches, filled by Warm, have seen everything that was written before the

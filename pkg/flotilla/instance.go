@@ -146,12 +146,8 @@ func (i *instance) fill(ctx context.Context) error {
 
 // CatchUp implements fleet.Instance.
 func (i *instance) CatchUp(ctx context.Context, writes fence.Writes) error {
-	marks := map[schema.GroupResource]informer.Mark{}
-	for resource, last := range writes.GroupResources() {
-		marks[resource] = informer.Mark{Version: last.Version, Gone: last.Gone, Deleted: last.Deleted}
-	}
 	return i.unlessFailed(ctx, func(ctx context.Context) error {
-		return i.informers.CatchUp(ctx, marks)
+		return i.informers.CatchUp(ctx, writes.Marks())
 	})
 }
 

@@ -4,25 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/tools/cache"
 
+	"github.com/flotilla-kube/flotilla/internal/apiresponse"
 	"github.com/flotilla-kube/flotilla/pkg/informer/present"
 )
 
-// Mark is a point that a cache must have passed: the last write to a resource.
-type Mark struct {
-	// Version is the version that the cache must have reached; empty for any.
-	Version string
-	// Gone are objects that the cache must not hold any more.
-	Gone []types.UID
-	// Deleted are objects that the cache may hold only while they are being deleted.
-	Deleted []types.UID
-}
+// Mark is what the cache of a resource must have seen of the last writes to it.
+type Mark = apiresponse.Mark
 
 // CatchUp returns once every cache of the factory that is being filled has passed the mark of its
 // resource. It skips resources without a cache. Marks must be writes within the factory's range:
@@ -34,7 +27,8 @@ func (f *Factory) CatchUp(ctx context.Context, marks map[schema.GroupResource]Ma
 	f.advance()
 	for _, e := range f.filling() {
 		mark, written := marks[e.resource.GroupResource()]
-		if !written || e.givenUp() || e.narrow != "" && passed(e, mark) {
+		passed := passing(e, mark)
+		if !written || e.givenUp() || e.narrow != "" && passed() {
 			continue
 		}
 		if e.narrow != "" {
@@ -45,7 +39,7 @@ func (f *Factory) CatchUp(ctx context.Context, marks map[schema.GroupResource]Ma
 			}
 			continue
 		}
-		if err := e.cache().Await(ctx, func() bool { return passed(e, mark) }); err != nil {
+		if err := e.cache().Await(ctx, passed); err != nil {
 			return fmt.Errorf("the cache of %s is at version %q, and has not seen the last write, %q: %w",
 				e.resource.GroupResource(), e.LastSyncResourceVersion(), mark.Version, err)
 		}
@@ -71,27 +65,24 @@ func (f *Factory) See(ctx context.Context, resource schema.GroupResource, versio
 	return nil
 }
 
-func passed(e *entry, mark Mark) bool {
-	if e.absence.is() && len(e.GetStore().ListKeys()) == 0 {
-		return true
-	}
-	return present.Reached(e.LastSyncResourceVersion(), mark.Version) && !mark.deniedBy(e.GetStore())
-}
-
-// deniedBy reports whether a cache holds objects that it must not hold.
-func (m Mark) deniedBy(store cache.Store) bool {
-	if len(m.Gone)+len(m.Deleted) == 0 {
-		return false
-	}
-	gone, deleted := sets.New(m.Gone...), sets.New(m.Deleted...)
-	for _, obj := range store.List() {
+// passing returns a function that reports whether the cache has passed the mark.
+func passing(e *entry, mark Mark) func() bool {
+	gone, deleted := sets.New(mark.Gone...), sets.New(mark.Deleted...)
+	denies := func(obj any) bool {
 		object, err := meta.Accessor(obj)
 		if err != nil {
-			continue
+			return false
 		}
-		if uid := object.GetUID(); gone.Has(uid) || deleted.Has(uid) && object.GetDeletionTimestamp() == nil {
+		uid := object.GetUID()
+		return gone.Has(uid) || deleted.Has(uid) && object.GetDeletionTimestamp() == nil
+	}
+	return func() bool {
+		if e.absence.is() && len(e.GetStore().ListKeys()) == 0 {
 			return true
 		}
+		if !present.Reached(e.LastSyncResourceVersion(), mark.Version) {
+			return false
+		}
+		return len(gone)+len(deleted) == 0 || !slices.ContainsFunc(e.GetStore().List(), denies)
 	}
-	return false
 }

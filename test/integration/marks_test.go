@@ -86,9 +86,9 @@ func newMarking(t *testing.T) *marking {
 // other is the name of a namespace that is being deleted.
 func (m *marking) other() string { return m.namespace + "-other" }
 
-func (m *marking) deleteOther() {
+func (m *marking) deleteOther(finalizers ...string) {
 	m.t.Helper()
-	_, err := m.client.CoreV1().Namespaces().Create(m.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: m.other()}}, metav1.CreateOptions{})
+	_, err := m.client.CoreV1().Namespaces().Create(m.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: m.other(), Finalizers: finalizers}}, metav1.CreateOptions{})
 	m.must(err)
 	m.must(m.client.CoreV1().Namespaces().Delete(m.t.Context(), m.other(), metav1.DeleteOptions{}))
 }
@@ -176,7 +176,8 @@ const withoutFinalizers = `{"metadata":{"finalizers":null}}`
 func TestMarksOfWrites(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before, write func(*marking)
-		unknown       bool
+		// unknown is set if no mark can prove anything, all if the mark is to name all objects.
+		unknown, all bool
 	}{
 		"create": {write: func(m *marking) {
 			_, err := m.fenced.CoreV1().ConfigMaps(m.namespace).Create(m.t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, metav1.CreateOptions{})
@@ -212,29 +213,42 @@ func TestMarksOfWrites(t *testing.T) {
 			_, err := m.fenced.CoreV1().Pods(m.namespace).Patch(m.t.Context(), "a", types.MergePatchType, []byte(withoutFinalizers), metav1.PatchOptions{})
 			m.must(err)
 		}},
-		"the status of a namespace that is being deleted": {before: (*marking).deleteOther, write: func(m *marking) {
+		"the status of a namespace that is being deleted": {before: func(m *marking) { m.deleteOther() }, write: func(m *marking) {
 			other, err := m.client.CoreV1().Namespaces().Get(m.t.Context(), m.other(), metav1.GetOptions{})
 			m.must(err)
 			other.Status.Conditions = []corev1.NamespaceCondition{{Type: corev1.NamespaceContentRemaining, Status: corev1.ConditionTrue}}
 			_, err = m.fenced.CoreV1().Namespaces().UpdateStatus(m.t.Context(), other, metav1.UpdateOptions{})
 			m.must(err)
 		}},
-		"the last finalizer of a namespace": {before: (*marking).deleteOther, write: func(m *marking) {
+		"the last finalizer of a namespace": {before: func(m *marking) { m.deleteOther() }, write: func(m *marking) {
 			other, err := m.client.CoreV1().Namespaces().Get(m.t.Context(), m.other(), metav1.GetOptions{})
 			m.must(err)
 			other.Spec.Finalizers = nil
 			_, err = m.fenced.CoreV1().Namespaces().Finalize(m.t.Context(), other, metav1.UpdateOptions{})
 			m.must(err)
 		}},
+		"the finalizer of a namespace's metadata, by metadata": {before: func(m *marking) { m.deleteOther("flotilla.dev/test") }, write: func(m *marking) {
+			_, err := m.light.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Patch(m.t.Context(), m.other(), types.MergePatchType, []byte(withoutFinalizers), metav1.PatchOptions{})
+			m.must(err)
+		}, unknown: true},
 		"a collection": {before: func(m *marking) { m.configMap("a"); m.configMap("b", "flotilla.dev/test") }, write: func(m *marking) {
 			m.must(m.fenced.CoreV1().ConfigMaps(m.namespace).DeleteCollection(m.t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
-		}},
+		}, all: true},
+		"a collection of which one waits for the garbage collector": {before: func(m *marking) {
+			m.configMap("a")
+			m.must(m.client.CoreV1().ConfigMaps(m.namespace).Delete(m.t.Context(), "a", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
+		}, write: func(m *marking) {
+			m.must(m.fenced.CoreV1().ConfigMaps(m.namespace).DeleteCollection(m.t.Context(), metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}, metav1.ListOptions{}))
+			if content := m.content(); len(content) > 0 {
+				m.t.Fatalf("%v are left of a collection that was deleted", content)
+			}
+		}, unknown: true},
 		"a collection, by metadata": {before: func(m *marking) { m.configMap("a") }, write: func(m *marking) {
 			m.must(m.light.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(m.namespace).DeleteCollection(m.t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
-		}},
+		}, all: true},
 		"a collection with grace periods": {before: func(m *marking) { m.pod("a"); m.pod("b") }, write: func(m *marking) {
 			m.must(m.fenced.CoreV1().Pods(m.namespace).DeleteCollection(m.t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
-		}},
+		}, all: true},
 		"a collection, refused halfway": {before: func(m *marking) { m.configMap("a"); m.configMap("protected"); m.protect("protected") }, write: func(m *marking) {
 			err := m.fenced.CoreV1().ConfigMaps(m.namespace).DeleteCollection(m.t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
 			if !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
@@ -267,9 +281,9 @@ func TestMarksOfWrites(t *testing.T) {
 				}
 				return
 			}
-			marks := map[schema.GroupResource]informer.Mark{}
-			for resource, last := range writes.GroupResources() {
-				marks[resource] = informer.Mark{Version: last.Version, Gone: last.Gone, Deleted: last.Deleted}
+			marks := writes.Marks()
+			if all := len(m.cached()); tc.all && len(marks[schema.GroupResource{Resource: "configmaps"}].Deleted)+len(marks[schema.GroupResource{Resource: "pods"}].Deleted) != all {
+				t.Errorf("the marks are %+v, want all %d objects of the collection", marks, all)
 			}
 			now, cancel := context.WithCancel(t.Context())
 			cancel()

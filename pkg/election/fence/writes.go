@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,12 +34,9 @@ type Writes struct {
 
 // LastWrite is the last write to one resource.
 type LastWrite struct {
-	// Version is the highest resourceVersion in the answer to a write; empty if no answer had one.
-	Version string `json:"version,omitempty"`
-	// Gone are the objects last removed with an answer that had no version, or the one before.
-	Gone []types.UID `json:"gone,omitempty"`
-	// Deleted are the objects last deleted with their collection. Each is gone, or is being deleted.
-	Deleted []types.UID `json:"deleted,omitempty"`
+	// Mark has the highest resourceVersion in the answer to a write, the objects last removed with
+	// an answer that had no version or the one before, and those last deleted with their collection.
+	apiresponse.Mark
 	// Unknown is set if nothing proves that a cache has seen a write: its answer was lost, was a
 	// server error (5xx), could not be read, or did not say what was written; or the deletion of a
 	// collection was refused, perhaps halfway.
@@ -68,7 +66,10 @@ func (w Writes) Annotation() string {
 	}
 	short := Writes{Term: w.Term, Shared: w.Shared, Resources: make(map[string]LastWrite, len(w.Resources))}
 	for name, last := range w.Resources {
-		short.Resources[name] = LastWrite{Version: last.Version, Unknown: last.Unknown || len(last.Gone)+len(last.Deleted) > 0}
+		short.Resources[name] = LastWrite{
+			Mark:    apiresponse.Mark{Version: last.Version},
+			Unknown: last.Unknown || len(last.Gone)+len(last.Deleted) > 0,
+		}
 	}
 	return short.text()
 }
@@ -93,11 +94,11 @@ func (w Writes) Unknown() []string {
 	return unknown
 }
 
-// GroupResources returns Resources by parsed name.
-func (w Writes) GroupResources() map[schema.GroupResource]LastWrite {
-	out := make(map[schema.GroupResource]LastWrite, len(w.Resources))
+// Marks returns what caches must have seen, by parsed name.
+func (w Writes) Marks() map[schema.GroupResource]apiresponse.Mark {
+	out := make(map[schema.GroupResource]apiresponse.Mark, len(w.Resources))
 	for name, last := range w.Resources {
-		out[schema.ParseGroupResource(name)] = last
+		out[schema.ParseGroupResource(name)] = last.Mark
 	}
 	return out
 }
@@ -190,7 +191,7 @@ func (l *writeLog) unanswered(req *http.Request) {
 func (l *writeLog) answered(req *http.Request, resp *http.Response) io.ReadCloser {
 	resource, ok := apiresponse.Resource(req.URL.Path)
 	collection := req.Method == http.MethodDelete && apiresponse.IsCollection(req.URL.Path)
-	if resp.StatusCode >= http.StatusInternalServerError || collection && perhapsHalfway(resp.StatusCode) {
+	if resp.StatusCode >= http.StatusInternalServerError || collection && perhapsHalfway(resp) {
 		l.unanswered(req)
 	}
 	// A protocol switch (101) does not carry an object.
@@ -207,7 +208,10 @@ func (l *writeLog) answered(req *http.Request, resp *http.Response) io.ReadClose
 	}
 	return apiresponse.Body(resp, func(object apiresponse.Object, err error) {
 		l.change(resource.String(), func(last *LastWrite) {
-			if err != nil || object.Status && (object.Gone == "" || req.Method != http.MethodDelete) {
+			switch {
+			case err != nil,
+				object.Status && (object.Gone == "" || req.Method != http.MethodDelete),
+				object.Partial && object.Gone != "" && resource == namespaces:
 				last.Unknown = true
 				return
 			}
@@ -221,15 +225,21 @@ func (l *writeLog) answered(req *http.Request, resp *http.Response) io.ReadClose
 	})
 }
 
+var namespaces = schema.GroupResource{Resource: "namespaces"}
+
 // perhapsHalfway reports whether the deletion of a collection with this answer may have deleted some
 // of it. The API server deletes one object after another, and stops at the first that it may not
-// delete. It gives the other answers before it begins.
-func perhapsHalfway(status int) bool {
-	switch status {
-	case http.StatusUnauthorized, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusTooManyRequests:
+// delete, with an answer that may be a webhook's. It does not stop for an object that is not found,
+// and it refuses in plain text what comes too often.
+func perhapsHalfway(resp *http.Response) bool {
+	switch resp.StatusCode {
+	case http.StatusNotFound:
 		return false
+	case http.StatusTooManyRequests:
+		return !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain")
+	default:
+		return resp.StatusCode >= http.StatusBadRequest
 	}
-	return status >= http.StatusBadRequest
 }
 
 // lastOf returns the last mostGone of all and more.

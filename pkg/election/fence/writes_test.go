@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/flotilla-kube/flotilla/internal/apiresponse"
 )
 
 // answers is an API server that gives these answers in order; nil is a lost answer.
@@ -47,6 +49,10 @@ func TestFenceRemembersLastWrites(t *testing.T) {
 		answered(403, jsonType, status),
 		answered(404, jsonType, status),
 		answered(201, jsonType, `{"kind":"Status"}`),
+		answered(429, "text/plain; charset=utf-8", "Too many requests, please try again later.\n"),
+		answered(429, jsonType, status),
+		answered(200, jsonType, `{"kind":"PartialObjectMetadata","metadata":{"resourceVersion":"5","uid":"u4","deletionTimestamp":"2026-01-01T00:00:00Z"}}`),
+		answered(200, jsonType, `{"kind":"PartialObjectMetadata","metadata":{"resourceVersion":"5","uid":"u5","deletionTimestamp":"2026-01-01T00:00:00Z"}}`),
 	}
 	fence, err := New(Config{Member: "a_1", Shard: "r/s", Clock: &jumpClock{}})
 	if err != nil {
@@ -69,7 +75,11 @@ func TestFenceRemembersLastWrites(t *testing.T) {
 		{http.MethodPatch, "/apis/coordination.k8s.io/v1/namespaces/n/leases/l"},
 		{http.MethodDelete, "/apis/apps/v1/namespaces/n/daemonsets"},
 		{http.MethodDelete, "/apis/apps/v1/namespaces/n/statefulsets"},
-		{http.MethodPost, "/apis/policy/v1/namespaces/n/evictions/e/eviction"},
+		{http.MethodPost, "/api/v1/namespaces/n/bindings"},
+		{http.MethodDelete, "/apis/batch/v1/namespaces/n/jobs"},
+		{http.MethodDelete, "/apis/batch/v1/namespaces/n/cronjobs"},
+		{http.MethodPatch, "/api/v1/namespaces/n"},
+		{http.MethodPatch, "/apis/apps/v1/namespaces/n/controllerrevisions/r"},
 	} {
 		request, err := http.NewRequestWithContext(t.Context(), r.method, "http://x"+r.path, http.NoBody)
 		if err != nil {
@@ -107,12 +117,18 @@ func TestFenceRemembersLastWrites(t *testing.T) {
 	if got := writes.Resources["leases.coordination.k8s.io"]; !slices.Equal(got.Gone, []types.UID{"u3"}) || got.Unknown {
 		t.Errorf("leases, an update that removed one: %+v, want u3 gone", got)
 	}
-	if got, there := writes.Resources["statefulsets.apps"]; there {
-		t.Errorf("a collection that was refused at once was remembered: %+v", got)
+	if got := writes.Resources["controllerrevisions.apps"]; !slices.Equal(got.Gone, []types.UID{"u5"}) || got.Unknown {
+		t.Errorf("controller revisions, an update that removed one: %+v, want u5 gone", got)
+	}
+	for _, resource := range []string{"statefulsets.apps", "jobs.batch"} {
+		if got, there := writes.Resources[resource]; there {
+			t.Errorf("a collection of %s that was refused at once was remembered: %+v", resource, got)
+		}
 	}
 	for resource, what := range map[string]string{
 		"secrets": "an unreadable answer", "configmaps": "a server error", "nodes": "a lost answer",
-		"daemonsets.apps": "a collection, refused perhaps halfway,", "evictions.policy": "an answer that does not say what was written",
+		"daemonsets.apps": "a collection, refused perhaps halfway,", "bindings": "an answer that does not say what was written",
+		"cronjobs.batch": "a collection, refused perhaps halfway by a webhook,", "namespaces": "an answer that does not say whether a namespace is held",
 	} {
 		if !writes.Resources[resource].Unknown {
 			t.Errorf("%s did not make the last write unknown", what)
@@ -130,9 +146,10 @@ func TestFenceRemembersLastWrites(t *testing.T) {
 
 // TestLastWritesFitOnALease records more deleted objects than a Lease has room for.
 func TestLastWritesFitOnALease(t *testing.T) {
-	w := Writes{Term: 7, Resources: map[string]LastWrite{"pods": {Version: "30"}}}
+	w := Writes{Term: 7, Resources: map[string]LastWrite{"pods": {Mark: apiresponse.Mark{Version: "30"}}}}
 	for i := range 300 {
-		last := LastWrite{Version: "31"}
+		var last LastWrite
+		last.Version = "31"
 		for j := range mostGone {
 			uid := types.UID(fmt.Sprintf("6f7c2b0e-5a0c-4a38-%04d-%012d", i, j))
 			if i%2 == 0 {
