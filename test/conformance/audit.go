@@ -33,8 +33,8 @@ func judge(out io.Writer, log io.Reader) error {
 	writes := report.ByVersion + report.ByTime
 	fmt.Fprintf(out, "%s: %d writes in %d terms were checked against their Lease; judged of objects: %+v\n", fleetName, writes, terms, report.Objects)
 	errs := []error{report.Err(), report.Undisturbed()}
-	if writes == 0 || report.Objects.Creates == 0 {
-		errs = append(errs, errors.New("the audit log has no writes of the fleet, or no pods that it created: nothing was judged"))
+	if writes == 0 || min(report.Objects.Creates, report.Objects.ReplicaSets) == 0 {
+		errs = append(errs, errors.New("the audit log has no writes of the fleet, or no pods or ReplicaSets that it created: too little was judged"))
 	}
 	return errors.Join(errs...)
 }

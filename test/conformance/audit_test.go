@@ -18,7 +18,7 @@ func TestJudge(t *testing.T) {
 	const wrote = `{"kind":"Event","apiVersion":"audit.k8s.io/v1","stage":"ResponseComplete","verb":"patch","userAgent":"x flotilla (member=flotilla-9_z; shard=cluster/nodes; term=1)",` +
 		`"responseStatus":{"code":200},"objectRef":{"resource":"nodes","name":"n"},` +
 		`"requestReceivedTimestamp":"2026-07-01T12:00:01.000000Z","stageTimestamp":"2026-07-01T12:00:01.001000Z"}` + "\n"
-	for log, want := range map[string]string{"": "no write of a Lease", began: "nothing was judged", began + wrote: "not the holder"} {
+	for log, want := range map[string]string{"": "no write of a Lease", began: "too little was judged", began + wrote: "not the holder"} {
 		if err := judge(io.Discard, strings.NewReader(log)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("log %q: %v, want %q", log, err, want)
 		}

@@ -42,6 +42,8 @@ func TestHosted(t *testing.T) {
 		return err
 	})
 	management.requireNothingOfFleet(t)
+	hostedOne.judge(t)
+	management.requireNoPanic(t)
 }
 
 // tokenKubeconfig writes a kubeconfig with a token of the fleet's service account, and returns its

@@ -46,6 +46,8 @@ func TestStaticPod(t *testing.T) {
 	if n := log.requireOrder(t); n != 1 {
 		t.Errorf("%d processes have ended, want one", n)
 	}
+	c.judge(t)
+	c.requireNoPanic(t)
 }
 
 // controlPlaneFiles returns a folder with the files of a kubeadm node that the controller manager

@@ -466,8 +466,8 @@ func (f *fleetRun) judge(t *testing.T) audit.Report {
 	if none := report.Unwritten(namespaces); len(none) > 0 {
 		t.Errorf("nobody wrote in %v", none)
 	}
-	if report.Objects.Creates == 0 || report.Objects.Deletes == 0 {
-		t.Errorf("objects judged: %+v; want created and deleted pods among them", report.Objects)
+	if o := report.Objects; min(o.Creates, o.Deletes, o.ReplicaSets) == 0 {
+		t.Errorf("objects judged: %+v; want created and deleted pods, and ReplicaSets, among them", o)
 	}
 	released, expired := report.Gaps()
 	t.Logf("%d writes, each by the holder of its shard", report.ByVersion+report.ByTime)

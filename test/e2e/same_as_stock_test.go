@@ -97,8 +97,8 @@ func TestSameAsStock(t *testing.T) {
 			if setup.name == "alone" {
 				return // without election there are no Leases to judge by
 			}
-			if report := judgeUndisturbed(t, run.plane); report.Objects.Creates == 0 || report.Objects.Deletes == 0 {
-				t.Errorf("objects judged: %+v; want created and deleted pods among them", report.Objects)
+			if o := judgeUndisturbed(t, run.plane).Objects; min(o.Creates, o.Deletes, o.ReplicaSets, o.Jobs, o.EndpointSlices) == 0 {
+				t.Errorf("objects judged: %+v; want created and deleted pods, ReplicaSets, Jobs and EndpointSlices among them", o)
 			}
 		})
 	}
