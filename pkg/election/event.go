@@ -47,14 +47,16 @@ type Event struct {
 	Term int32
 	// Reason, for EventEnded and EventWaiting.
 	Reason Reason
-	// Holder that the Lease named when last seen; empty if none.
+	// Holder that the Lease named when last seen; empty if none. If a member waits because of
+	// another's protocol, it is that member's incarnation.
 	Holder string
 	// Action whose request the event is about: EventAcquired, EventRenewed, EventReleased,
 	// EventConflict, EventFailed.
 	Action Action
 	// Duration, see the types.
 	Duration time.Duration
-	// Err, for EventFailed, EventConflict and EventUnmarked.
+	// Err, for EventFailed, EventConflict and EventUnmarked, and for EventWaiting if a member must
+	// not join the fleet as it is.
 	Err error
 }
 

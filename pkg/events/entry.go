@@ -198,6 +198,9 @@ func ofLease(e fleet.Event) entry {
 		return line("Lost Lease", "reason", e.Reason, "holder", e.Holder, "duration", e.Duration).failure(nil).
 			warn("Lost", "lost term %d: %s (holder %q)", e.Term, e.Reason, e.Holder)
 	case election.EventWaiting:
+		if e.Err != nil {
+			return line("Waiting to join the fleet", "reason", e.Reason, "holder", e.Holder).failure(e.Err).warn("CannotJoin", "%v", e.Err)
+		}
 		return line("Waiting for the Lease", "reason", e.Reason, "holder", e.Holder).at(2)
 	case election.EventFailed:
 		return line("Request for the Lease failed", "action", e.Action.String()).failure(e.Err)

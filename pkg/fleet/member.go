@@ -267,8 +267,11 @@ func (m *Member) observe(e election.Event) {
 	case election.EventFailed:
 		m.failure.Store(&e.Err)
 	case election.EventWaiting:
-		if e.Holder != "" && e.Holder != m.incarnation {
-			err := fmt.Errorf("its Lease is held by %s", e.Holder)
+		err := e.Err
+		if err == nil && e.Holder != "" && e.Holder != m.incarnation {
+			err = fmt.Errorf("its Lease is held by %s", e.Holder)
+		}
+		if err != nil {
 			m.failure.Store(&err)
 		}
 	case election.EventAcquired, election.EventRenewed:

@@ -7,6 +7,11 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -161,4 +166,22 @@ func TestPatienceIsNotRenewed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestReadyNamesAnotherProtocol starts a member while one of another build is live.
+func TestReadyNamesAnotherProtocol(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
+		name := leaserecord.MemberLease("flotilla", "old")
+		old := leasetest.Lease(name, "old_1", 1)
+		old.Annotations = map[string]string{leaserecord.StateAnnotation: string(membership.Active)}
+		s.store.Put(old)
+		a := s.launch("a", nil)
+		for range 10 {
+			s.store.Tamper(name, func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = l.Spec.RenewTime.Add(time.Second) })
+			pass(2 * time.Second)
+		}
+		if err := a.Ready(); err == nil || !strings.Contains(err.Error(), "member old_1 follows protocol 1") {
+			t.Errorf("Ready() = %v, want the member of another protocol", err)
+		}
+	})
 }

@@ -69,6 +69,9 @@ func (n *node) event(e election.Event) {
 	if e.Reason != "" {
 		line += fmt.Sprintf(" (%s)", e.Reason)
 	}
+	if e.Type == election.EventWaiting && e.Err != nil {
+		line += ": " + e.Err.Error()
+	}
 	n.Logf("%s", line)
 }
 

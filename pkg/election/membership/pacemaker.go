@@ -52,6 +52,7 @@ type pacemaker struct {
 	touchedDone int
 	judged      map[string]*judgement // by member
 	waiting     election.Event
+	foreign     election.Observation // the Lease of a live member that follows another protocol
 	activating  sync.WaitGroup
 }
 
@@ -163,7 +164,7 @@ func (p *pacemaker) run(ctx context.Context) error {
 			continue
 		}
 		if out.Reason != "" {
-			p.reportWaiting(logger, election.Event{Type: election.EventWaiting, Name: p.name(), Reason: election.Reason(out.Reason), Holder: in.Member.Holder}, hung)
+			p.reportWaiting(logger, p.waitingFor(out.Reason), hung)
 		}
 		wake := p.judge(requests, in)
 		if out.Reason == heartbeat.ReasonHung {
@@ -219,10 +220,12 @@ func (p *pacemaker) input(want bool) (heartbeat.Input, string) {
 	if !in.Turned.Before(p.state.Sent) {
 		slow = ""
 	}
+	p.foreign = election.Observation{}
 	for _, lease := range p.members {
 		name, _ := leaserecord.MemberOfLease(p.m.cfg.Fleet, lease.Name)
-		if leaserecord.MemberOf(lease.Holder) == name && viewOf(lease).Foreign(in.Now, p.m.cfg.Timing.LeaseDuration) {
-			in.Foreign = true
+		if leaserecord.MemberOf(lease.Holder) == name && viewOf(lease).Foreign(in.Now, p.m.cfg.Timing.LeaseDuration) &&
+			(!in.Foreign || lease.Name < p.foreign.Name) {
+			in.Foreign, p.foreign = true, lease
 		}
 	}
 	return in, slow
@@ -487,12 +490,24 @@ func (p *pacemaker) report(event election.Event) {
 	p.m.cfg.OnEvent(event)
 }
 
-// reportWaiting reports why there is no right, or no heartbeat, once per reason and holder.
+// waitingFor returns the event that there is no right, or no heartbeat, for this reason.
+func (p *pacemaker) waitingFor(reason heartbeat.Reason) election.Event {
+	event := election.Event{Type: election.EventWaiting, Name: p.name(), Reason: election.Reason(reason), Holder: p.own.Holder}
+	if reason == heartbeat.ReasonProtocol {
+		event.Holder = p.foreign.Holder
+		event.Err = fmt.Errorf("member %s follows protocol %d, and this build follows protocol %d: its fleet cannot be joined", event.Holder, p.foreign.Protocol(), heartbeat.Protocol)
+	}
+	return event
+}
+
+// reportWaiting reports an event of waitingFor, once per reason and holder.
 func (p *pacemaker) reportWaiting(logger klog.Logger, event election.Event, loop string) {
-	if event == p.waiting {
+	same := event
+	same.Err = nil
+	if same == p.waiting {
 		return
 	}
-	p.waiting = event
+	p.waiting = same
 	logger.V(2).Info("Waited for the Lease", "reason", event.Reason, "holder", event.Holder, "loop", loop)
 	p.m.cfg.OnEvent(event)
 }

@@ -515,8 +515,8 @@ func TestProtocolsWaitForEachOther(t *testing.T) {
 		if isClosed(a.membership.Joined()) {
 			t.Error("a member has joined one that follows another protocol")
 		}
-		if said := h.only("a_1 waiting (protocol)"); len(said) != 1 {
-			t.Errorf("it reports %q, want one wait for the protocol", said)
+		if said := h.only("a_1 waiting (protocol)"); len(said) != 1 || !strings.Contains(said[0], "member b_1 follows protocol 1, and this build follows protocol 2") {
+			t.Errorf("it reports %q, want one wait for b_1, which follows protocol 1", said)
 		}
 		h.Sleep(20 * s)
 		if a.held() != 1 {
