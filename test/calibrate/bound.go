@@ -9,8 +9,8 @@ import (
 const (
 	// Handoff is how long a shard is unowned in a planned move, p99.
 	Handoff = 250 * time.Millisecond
-	// Takeover is the time after a member's death, beyond the lease duration, until others hold its
-	// shards.
+	// Takeover is the time after a dead member's last renewal, beyond the lease duration, until
+	// others hold its shards.
 	Takeover = time.Second
 	// LeaderLockWritten is how long the leader lock has no holder after somebody has cleared or
 	// deleted it while the fleet runs.
@@ -22,10 +22,9 @@ const (
 	NobodyWrites = 5 * time.Second
 )
 
-// AfterRenewal returns within what time of its last renewal a dead member's Lease must be
-// another's. That renewal was at most a retry period before the death. The same holds for the
-// member's own Lease, and until that ends its shards have no other owner.
-func AfterRenewal(lease, retry time.Duration) time.Duration { return lease + retry + Takeover }
+// AfterRenewal returns within what time of its last renewal a dead member's shards must be others'.
+// All of them come free in the instant in which it is listed as ended.
+func AfterRenewal(lease time.Duration) time.Duration { return lease + Takeover }
 
 // Steps of each promise that wait in sequence for a write and a timer of the machine. A handoff has
 // the release, the event and the acquisition, and as much again for simultaneous moves. A takeover

@@ -111,7 +111,7 @@ func TestPromisesAreWritten(t *testing.T) {
 	for page, rows := range map[string][]string{
 		"../../docs/design/ownership.md": {
 			fmt.Sprintf("| planned move: a shard without a holder, p99 | %d ms |", Handoff.Milliseconds()),
-			fmt.Sprintf("| takeover: its shards held by others, after its death | lease duration and %.0f s |", Takeover.Seconds()),
+			fmt.Sprintf("| takeover: its shards held by others, after its last renewal | lease duration and %.0f s |", Takeover.Seconds()),
 			fmt.Sprintf("| leader lock cleared or deleted: without a holder | %d ms |", LeaderLockWritten.Milliseconds()),
 		},
 		"../../docs/migration.md": {

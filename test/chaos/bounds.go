@@ -46,7 +46,7 @@ func (r *round) bounds(e expectation, began time.Time) error {
 	if !e.replaced || worst == 0 {
 		return nil
 	}
-	return env.hold("takeover, from the last renewal", worst, calibrate.AfterRenewal(env.opts.timing.LeaseDuration, env.opts.timing.RetryPeriod), calibrate.TakeoverSteps, env.machine)
+	return env.hold("takeover, from the last renewal", worst, calibrate.AfterRenewal(env.opts.timing.LeaseDuration), calibrate.TakeoverSteps, env.machine)
 }
 
 // gaps returns how long shards were unowned that were handed over, and that were lost.

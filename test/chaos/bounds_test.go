@@ -17,7 +17,7 @@ import (
 func TestTakeoversAreBounded(t *testing.T) {
 	timing := testOptions(t).timing
 	after := func(d time.Duration) []*harness.Event { return []*harness.Event{leaseLine(t, d, 11, "b_1", 2)} }
-	late := calibrate.AfterRenewal(timing.LeaseDuration, timing.RetryPeriod) + time.Millisecond
+	late := calibrate.AfterRenewal(timing.LeaseDuration) + time.Millisecond
 	released := []*harness.Event{leaseLine(t, time.Second, 11, "", 1), leaseLine(t, time.Second+late, 12, "b_1", 2)}
 	killed := expectation{victims: []string{"a"}, replaced: true}
 	for name, test := range map[string]struct {
@@ -29,11 +29,11 @@ func TestTakeoversAreBounded(t *testing.T) {
 		want    string
 	}{
 		"in time":                  {log: after(late - time.Millisecond), e: killed},
-		"late":                     {log: after(late), e: killed, want: "takeover, from the last renewal: 8.001s, must be at most 8s"},
+		"late":                     {log: after(late), e: killed, want: "takeover, from the last renewal: 7.001s, must be at most 7s"},
 		"late, busy machine":       {log: after(late), e: killed, machine: calibrate.Machine{Write: time.Millisecond}},
 		"late, only printed":       {log: after(late), e: killed, flags: "-bounds=false"},
 		"late, for everybody":      {log: after(late), e: expectation{everyone: true, replaced: true}},
-		"given to the dead member": {log: released, e: killed, want: "takeover, from the last renewal: 8.001s"},
+		"given to the dead member": {log: released, e: killed, want: "takeover, from the last renewal: 7.001s"},
 		"temporarily in no plan":   {log: released, e: killed, retired: true},
 		"nobody is replaced":       {log: after(late), e: expectation{}},
 	} {

@@ -12,12 +12,8 @@ import (
 
 var strict = flag.Bool("strict", false, "compare handoffs and moves of the leader lock with what is promised, taking this machine's speed into account")
 
-const (
-	// retryPeriod is the default.
-	retryPeriod = 2 * time.Second
-	// calibrating is how long one measurement of the machine takes.
-	calibrating = 3 * time.Second
-)
+// calibrating is how long one measurement of the machine takes.
+const calibrating = 3 * time.Second
 
 // measured is how slow the machine has been, with -strict.
 type measured struct{ machine calibrate.Machine }

@@ -97,7 +97,7 @@ func TestFleet(t *testing.T) {
 	t.Logf("unowned time of %d handoffs: p50 %v, p99 %v, worst %v; %d overlaps, %d writes in flight at a release", len(released),
 		audit.Percentile(released, 50), audit.Percentile(released, 99), audit.Percentile(released, 100), len(report.Overlaps), len(report.InFlight))
 	machine.require(t, "handoffs, p99", audit.Percentile(released, 99), calibrate.Handoff, calibrate.HandoffSteps)
-	machine.require(t, "takeover, from the last renewal", audit.Percentile(expired, 100), calibrate.AfterRenewal(leaseDuration, retryPeriod), calibrate.TakeoverSteps)
+	machine.require(t, "takeover, from the last renewal", audit.Percentile(expired, 100), calibrate.AfterRenewal(leaseDuration), calibrate.TakeoverSteps)
 	if len(expired) != lost {
 		t.Errorf("the Leases of %d shards expired, want only the %d of the killed member: all others were handed over", len(expired), lost)
 	}

@@ -40,9 +40,11 @@ var (
 	MemoryPeak    = Metric{"memory, largest peak", Bytes, largest(every, peak)}
 	MemoryEven    = Metric{"memory, max/mean", Plain, balance(rss)}
 	Heap          = Metric{"live heap, largest", Bytes, largest(every, heap)}
+	HeapSum       = Metric{"live heap, sum", Bytes, sum(every, heap)}
 	Beyond        = Metric{"beyond empty, largest without groups", Bytes, largest(ranges, beyond)}
 	PeakOne       = Metric{"peak beyond empty, largest", Bytes, largest(every, peakBeyond)}
 	PeakSum       = Metric{"peaks beyond empty, sum", Bytes, sum(every, peakBeyond)}
+	PeakEven      = Metric{"peaks beyond empty, max/mean", Plain, balance(peakBeyond)}
 	BeyondHeap    = Metric{"live heap beyond empty, largest without groups", Bytes, largest(ranges, beyondHeap)}
 	BeyondOf      = Metric{"beyond empty, largest with groups", Bytes, largest(groups, beyond)}
 	BeyondLight   = Metric{"beyond empty, largest with light groups at most", Bytes, largest(light, beyond)}

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/flotilla-kube/flotilla/test/bench/result"
 )
@@ -21,57 +22,89 @@ const (
 	NotMeasured Verdict = "not measured"
 )
 
-// Target is what a fleet may cost, or must reach, as a multiple of stock's in the same round.
+// Target is what a fleet may cost, or must reach, as a multiple of stock's in the same round unless
+// Alone is set.
 type Target struct {
 	Name string
 	// Limit is the greatest allowed value, or the least if AtLeast.
 	Limit   float64
 	AtLeast bool
-	// Metric is the compared figure, the fleet's with stock's.
+	// Metric is the compared figure, the fleet's with stock's; Alone means that it is the fleet's
+	// own.
 	Metric Metric
-	about  func(c Cell, params map[string]int) bool
+	Alone  bool
+	about  condition
 }
 
-// largePods is the size at which the targets for four replicas hold.
+// largePods is the size at which most targets for memory hold.
 const largePods = 20000
+
+// condition says whether a target is about a cell.
+type condition func(c Cell, params map[string]int) bool
 
 // Targets returns the project's own targets.
 func Targets() []Target {
-	most := func(name string, limit float64, m Metric, about func(Cell, map[string]int) bool) Target {
-		return Target{Name: name, Limit: limit, Metric: m, about: about}
+	most := func(name string, limit float64, m Metric, about ...condition) Target {
+		return Target{Name: name, Limit: limit, Metric: m, about: allOf(about...)}
 	}
-	least := func(name string, limit float64, m Metric, about func(Cell, map[string]int) bool) Target {
-		return Target{Name: name, Limit: limit, AtLeast: true, Metric: m, about: about}
+	least := func(name string, limit float64, m Metric, about ...condition) Target {
+		return Target{Name: name, Limit: limit, AtLeast: true, Metric: m, about: allOf(about...)}
 	}
 	const four, eight = "4 replicas, feature gate on, 20,000 pods: ", "8 replicas, feature gate on, 20,000 pods: "
+	even := most(four+"largest of the peaks beyond empty over their mean", 1.20, PeakEven, large(4))
+	even.Alone = true
 	return []Target{
-		most("1 replica: CPU of work", 1.05, CPU, both(replicas(1), work)),
+		most("1 replica: CPU of work", 1.03, CPU, replicas(1), work),
 		most("1 replica: memory", 1.10, Memory, replicas(1)),
-		most("1 replica: time of work", 1.05, Time, both(replicas(1), work)),
-		most("1 replica, feature gate on, 20,000 pods: peak of memory beyond empty", 1.10, PeakOne, large(1)),
+		most("1 replica: time of work", 1.00, Time, replicas(1), work),
+		most("1 replica, 20,000 pods: peak of memory beyond empty", 1.10, PeakOne, replicas(1), pods(largePods)),
 		most(four+"peak of memory beyond empty, largest replica", 0.45, PeakOne, large(4)),
 		most(four+"peaks of memory beyond empty, sum over replicas", 1.10, PeakSum, large(4)),
+		even,
+		most(four+"live heap, largest replica", 0.45, Heap, large(4), steady),
+		most(four+"live heap, sum over replicas", 1.10, HeapSum, large(4), steady),
+		most("4 replicas, feature gate off, 20,000 pods: peak of memory beyond empty, largest replica", 0.50, PeakOne, replicas(4), ungated, pods(largePods)),
+		most("4 replicas, feature gate on, 50,000 pods: peak of memory beyond empty, largest replica", 0.42, PeakOne, gated(4), pods(50000)),
 		most(eight+"peak of memory beyond empty, largest replica", 0.30, PeakOne, large(8)),
 		most(four+"memory beyond the empty process, largest replica without cluster groups", 0.35, Beyond, large(4)),
 		most(four+"bytes received, largest replica without cluster groups", 0.35, ReceivedOne, large(4)),
 		most(four+"the same memory, largest replica with light groups at most", 0.35, BeyondLight, large(4)),
 		most(four+"the same bytes, largest replica with light groups at most", 0.35, ReceivedLight, large(4)),
 		most(four+"bytes received, sum over replicas", 1.25, Received, large(4)),
-		most(four+"CPU per object, sum over replicas", 1.15, CPUObject, both(large(4), work)),
-		most("4 replicas, feature gate on, any size: CPU per object, sum over replicas", 1.15, CPUObject, both(gated, work)),
-		least("4 replicas, default flags: throughput", 3.5, Speed, both(atRate(result.RateDefault), both(work, shared))),
-		least("4 replicas, stock's limits shared by them: throughput", 1.0, Speed, both(atRate(result.RateEqual), both(work, shared))),
-		most("4 replicas, feature gate on: CPU of the API server in work", 1.10, ServerCPU, both(gated, work)),
+		most(four+"CPU per object, sum over replicas", 1.05, CPUObject, large(4), work),
+		most("4 replicas, default flags: CPU per object, sum over replicas", 1.15, CPUObject, atRate(result.RateDefault), work),
+		most("4 replicas, stock's limits shared by them: CPU per object, sum over replicas", 1.20, CPUObject, atRate(result.RateEqual), work),
+		most("4 replicas, high limits: CPU per object, sum over replicas", 1.30, CPUObject, atRate(result.RateHigh), work),
+		most("4 replicas, feature gate on, idle, 5,000 pods: CPU, sum over replicas", 1.40, CPU, gated(4), steady, pods(5000), rested),
+		least("4 replicas, default flags: throughput of any work", 3.5, Speed, atRate(result.RateDefault), work, shared),
+		least("4 replicas, default flags: throughput of basic", 3.6, Speed, atRate(result.RateDefault), scenario("basic"), pods(0), shared),
+		least("3 replicas, default flags: throughput of arrivals", 3.0, Speed, replicas(3), scenario("arrivals")),
+		least("4 replicas, stock's limits shared: throughput", 1.0, Speed, atRate(result.RateEqual), work, shared),
+		least("4 replicas, high limits: throughput", 0.95, Speed, atRate(result.RateHigh), work, shared),
+		most("4 replicas, feature gate on: CPU of the API server in work", 1.10, ServerCPU, gated(4), work),
+		most("4 replicas, stock's limits shared: CPU of the API server in work", 1.05, ServerCPU, atRate(result.RateEqual), work),
 	}
 }
 
-func both(a, b func(Cell, map[string]int) bool) func(Cell, map[string]int) bool {
-	return func(c Cell, params map[string]int) bool { return a(c, params) && b(c, params) }
+// allOf is the condition that all of these hold.
+func allOf(of ...condition) condition {
+	return func(c Cell, params map[string]int) bool {
+		return !slices.ContainsFunc(of, func(is condition) bool { return !is(c, params) })
+	}
 }
 
-func replicas(n int) func(Cell, map[string]int) bool {
+func replicas(n int) condition {
 	return func(c Cell, _ map[string]int) bool { return c.System.Replicas == n }
 }
+
+func scenario(name string) condition {
+	return func(c Cell, _ map[string]int) bool { return c.Scenario == name }
+}
+
+var steady = scenario("steady")
+
+// rested leaves out windows so short that what came just before them counts.
+func rested(_ Cell, params map[string]int) bool { return params["seconds"] >= 60 }
 
 // work leaves out the scenario with a loss, whose time is that of noticing it.
 func work(c Cell, _ map[string]int) bool { return !isWindow(c.Scenario) && c.Scenario != "chaos" }
@@ -79,18 +112,28 @@ func work(c Cell, _ map[string]int) bool { return !isWindow(c.Scenario) && c.Sce
 // shared leaves out work in a single namespace, all of which belongs to one replica.
 func shared(_ Cell, params map[string]int) bool { return params["namespaces"] != 1 }
 
-func atRate(rate string) func(Cell, map[string]int) bool {
+func atRate(rate string) condition {
 	return func(c Cell, _ map[string]int) bool { return c.System.Replicas == 4 && c.System.Rate == rate }
 }
 
-func gated(c Cell, _ map[string]int) bool { return c.System.Replicas == 4 && c.System.Gate }
+func gated(members int) condition {
+	return func(c Cell, _ map[string]int) bool { return c.System.Replicas == members && c.System.Gate }
+}
 
-// large are the cells of a fleet with largePods pods and the feature gate.
-func large(members int) func(Cell, map[string]int) bool {
-	return func(c Cell, params map[string]int) bool {
-		return c.System.Replicas == members && c.System.Gate && podsOf(params) == largePods
+func ungated(c Cell, _ map[string]int) bool { return !c.System.Gate }
+
+// pods are the cells with so many pods. Those that the work itself makes count if n is not zero.
+func pods(n int) condition {
+	return func(_ Cell, params map[string]int) bool {
+		if n == 0 {
+			return params["pods"] == 0
+		}
+		return podsOf(params) == n
 	}
 }
+
+// large are the cells of a fleet with largePods pods and the feature gate.
+func large(members int) condition { return allOf(gated(members), pods(largePods)) }
 
 // podsOf returns the number of pods in a size.
 func podsOf(params map[string]int) int {
@@ -123,6 +166,9 @@ func (r *Report) Judge(t Target) Judgement {
 		}
 		j.Cells++
 		ratio, ok := r.Ratio(c, t.Metric, result.Stock)
+		if t.Alone {
+			ratio, ok = r.Spread(c, t.Metric)
+		}
 		if !ok {
 			continue
 		}
