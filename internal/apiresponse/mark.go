@@ -2,7 +2,7 @@ package apiresponse
 
 import "k8s.io/apimachinery/pkg/types"
 
-// Mark is what a cache of a resource must have seen.
+// Mark is what a cache of a resource must have seen; an informer.Mark has the same fields.
 type Mark struct {
 	// Version is the version that it must have reached; empty for any.
 	Version string `json:"version,omitempty"`

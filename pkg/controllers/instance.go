@@ -412,7 +412,11 @@ func (i *Instance) Warm(ctx context.Context) error {
 // CatchUp returns once the caches, filled by Warm, have seen the writes, all of which must be
 // known; see fence.Writes. The error says what they had not seen when ctx ended.
 func (i *Instance) CatchUp(ctx context.Context, writes fence.Writes) error {
-	return i.informers.CatchUp(ctx, writes.Marks())
+	marks := map[schema.GroupResource]informer.Mark{}
+	for resource, mark := range writes.Marks() {
+		marks[resource] = informer.Mark(mark)
+	}
+	return i.informers.CatchUp(ctx, marks)
 }
 
 // Refresh returns once the caches, filled by Warm, have seen everything that was written before the

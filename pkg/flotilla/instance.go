@@ -146,8 +146,12 @@ func (i *instance) fill(ctx context.Context) error {
 
 // CatchUp implements fleet.Instance.
 func (i *instance) CatchUp(ctx context.Context, writes fence.Writes) error {
+	marks := map[schema.GroupResource]informer.Mark{}
+	for resource, mark := range writes.Marks() {
+		marks[resource] = informer.Mark(mark)
+	}
 	return i.unlessFailed(ctx, func(ctx context.Context) error {
-		return i.informers.CatchUp(ctx, writes.Marks())
+		return i.informers.CatchUp(ctx, marks)
 	})
 }
 

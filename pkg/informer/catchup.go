@@ -8,14 +8,21 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/flotilla-kube/flotilla/internal/apiresponse"
 	"github.com/flotilla-kube/flotilla/pkg/informer/present"
 )
 
 // Mark is what the cache of a resource must have seen of the last writes to it.
-type Mark = apiresponse.Mark
+type Mark struct {
+	// Version is the version that it must have reached; empty for any.
+	Version string
+	// Gone are objects that it must not hold any more.
+	Gone []types.UID
+	// Deleted are objects that it may hold only while they are being deleted.
+	Deleted []types.UID
+}
 
 // CatchUp returns once every cache of the factory that is being filled has passed the mark of its
 // resource. It skips resources without a cache. Marks must be writes within the factory's range:

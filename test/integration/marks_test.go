@@ -281,7 +281,10 @@ func TestMarksOfWrites(t *testing.T) {
 				}
 				return
 			}
-			marks := writes.Marks()
+			marks := map[schema.GroupResource]informer.Mark{}
+			for resource, mark := range writes.Marks() {
+				marks[resource] = informer.Mark(mark)
+			}
 			if all := len(m.cached()); tc.all && len(marks[schema.GroupResource{Resource: "configmaps"}].Deleted)+len(marks[schema.GroupResource{Resource: "pods"}].Deleted) != all {
 				t.Errorf("the marks are %+v, want all %d objects of the collection", marks, all)
 			}
