@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -49,11 +50,18 @@ type Cluster struct {
 	Client kubernetes.Interface
 	Sky    *sky.Server
 
+	// network is the third number of the nodes' addresses.
+	network int
+
 	mu        sync.Mutex
 	nodes     []string // Addresses.
 	listeners []net.Listener
 	serving   sync.WaitGroup
 }
+
+// clusters counts those of this process. Each has node addresses of its own: two API servers may
+// give the same node port.
+var clusters atomic.Int32
 
 // NewCluster starts a cloud for a control plane.
 func NewCluster(plane *controlplane.ControlPlane, options sky.Options) (*Cluster, error) {
@@ -65,7 +73,8 @@ func NewCluster(plane *controlplane.ControlPlane, options sky.Options) (*Cluster
 	if err != nil {
 		return nil, err
 	}
-	return &Cluster{Plane: plane, Client: client, Sky: clouds}, nil
+	network := (os.Getpid() + int(clusters.Add(1))) % 256
+	return &Cluster{Plane: plane, Client: client, Sky: clouds, network: network}, nil
 }
 
 // Close ends the cloud and the endpoints. Stop all managers first.
@@ -153,7 +162,7 @@ func (w *Cluster) AddNodes(ctx context.Context, count int) error {
 	for range count {
 		w.mu.Lock()
 		n := len(w.nodes) + 1
-		address := fmt.Sprintf("127.32.0.%d", n)
+		address := fmt.Sprintf("127.32.%d.%d", w.network, n)
 		w.nodes = append(w.nodes, address)
 		w.mu.Unlock()
 		name := fmt.Sprintf("node-%d", n)
