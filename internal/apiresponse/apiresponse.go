@@ -96,13 +96,9 @@ func (h *head) finish(whole bool) {
 // Resource returns the resource of an API path, by group and plural name; false for a path without
 // an object or a list.
 func Resource(path string) (schema.GroupResource, bool) {
-	version, parts, ok := Split(path)
+	version, _, parts, ok := SplitNamespace(path)
 	if !ok {
 		return schema.GroupResource{}, false
-	}
-	// Namespaces have subresources but contain no objects of their own resource.
-	if parts[0] == "namespaces" && len(parts) >= 3 && parts[2] != "status" && parts[2] != "finalize" {
-		parts = parts[2:]
 	}
 	return schema.GroupResource{Group: version.Group, Resource: parts[0]}, true
 }
@@ -110,8 +106,23 @@ func Resource(path string) (schema.GroupResource, bool) {
 // IsCollection reports whether an API path names all objects of a resource, or those of it in one
 // namespace, and not one object.
 func IsCollection(path string) bool {
-	_, parts, ok := Split(path)
-	return ok && (len(parts) == 1 || len(parts) == 3 && parts[0] == "namespaces" && parts[2] != "status" && parts[2] != "finalize")
+	_, _, parts, ok := SplitNamespace(path)
+	return ok && len(parts) == 1
+}
+
+// SplitNamespace is [Split] with the namespace of the object or the list apart, which is empty if it
+// has none. A namespace's own is itself, and stays in rest.
+func SplitNamespace(path string) (version schema.GroupVersion, namespace string, rest []string, ok bool) {
+	version, rest, ok = Split(path)
+	if !ok || rest[0] != "namespaces" || len(rest) < 2 {
+		return version, "", rest, ok
+	}
+	namespace = rest[1]
+	// Namespaces have subresources but contain no objects of their own resource.
+	if len(rest) > 2 && rest[2] != "status" && rest[2] != "finalize" {
+		rest = rest[2:]
+	}
+	return version, namespace, rest, true
 }
 
 // Split returns the group and version of an API path, and the segments after them, of which there

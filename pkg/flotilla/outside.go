@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -159,20 +158,14 @@ func (t target) verb(req *http.Request) string {
 
 // targetOf returns false for a path without objects, such as discovery or a review of rights.
 func targetOf(path string) (t target, is bool) {
-	version, parts, ok := apiresponse.Split(path)
+	version, namespace, parts, ok := apiresponse.SplitNamespace(path)
 	if !ok {
 		return target{}, false
 	}
-	t.resource.Group, t.resource.Version = version.Group, version.Version
+	t.resource.Group, t.resource.Version, t.namespace = version.Group, version.Version, namespace
 	switch t.resource.Group {
 	case "authorization.k8s.io", "authentication.k8s.io":
 		return target{}, false
-	}
-	if parts[0] == "namespaces" && len(parts) > 1 {
-		t.namespace = parts[1]
-		if len(parts) > 2 && !slices.Contains([]string{"status", "finalize"}, parts[2]) {
-			parts = parts[2:]
-		}
 	}
 	t.resource.Resource = parts[0]
 	if len(parts) > 1 {

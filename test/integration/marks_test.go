@@ -153,6 +153,13 @@ func (m *marking) configMap(name string, finalizers ...string) {
 	}
 }
 
+// deletedConfigMap creates a ConfigMap and deletes it, but for its finalizer.
+func (m *marking) deletedConfigMap() {
+	m.t.Helper()
+	m.configMap("a", "flotilla.dev/test")
+	m.must(m.client.CoreV1().ConfigMaps(m.namespace).Delete(m.t.Context(), "a", metav1.DeleteOptions{}))
+}
+
 // pod creates a pod that a node has, and whose deletion takes a grace period.
 func (m *marking) pod(name string, finalizers ...string) {
 	m.t.Helper()
@@ -192,17 +199,11 @@ func TestMarksOfWrites(t *testing.T) {
 		"delete in the foreground": {before: func(m *marking) { m.configMap("a", "flotilla.dev/test") }, write: func(m *marking) {
 			m.must(m.fenced.CoreV1().ConfigMaps(m.namespace).Delete(m.t.Context(), "a", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
 		}},
-		"the last finalizer": {before: func(m *marking) {
-			m.configMap("a", "flotilla.dev/test")
-			m.must(m.client.CoreV1().ConfigMaps(m.namespace).Delete(m.t.Context(), "a", metav1.DeleteOptions{}))
-		}, write: func(m *marking) {
+		"the last finalizer": {before: (*marking).deletedConfigMap, write: func(m *marking) {
 			_, err := m.fenced.CoreV1().ConfigMaps(m.namespace).Patch(m.t.Context(), "a", types.MergePatchType, []byte(withoutFinalizers), metav1.PatchOptions{})
 			m.must(err)
 		}},
-		"the last finalizer, by metadata": {before: func(m *marking) {
-			m.configMap("a", "flotilla.dev/test")
-			m.must(m.client.CoreV1().ConfigMaps(m.namespace).Delete(m.t.Context(), "a", metav1.DeleteOptions{}))
-		}, write: func(m *marking) {
+		"the last finalizer, by metadata": {before: (*marking).deletedConfigMap, write: func(m *marking) {
 			_, err := m.light.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(m.namespace).Patch(m.t.Context(), "a", types.MergePatchType, []byte(withoutFinalizers), metav1.PatchOptions{})
 			m.must(err)
 		}},
