@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -47,6 +48,48 @@ func TestPatternsMatch(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// longer are the steps beyond `make test-all` that tests may be left out for. CONTRIBUTING.md lists
+// them.
+var longer = []string{"balance", "garbage-burst"}
+
+var leftOutFor = regexp.MustCompile(`Skip\w*\("left out: [^"]*\bRUN=([a-z0-9-]+)`)
+
+// TestWhatIsLeftOutIsRun finds a test that waits for a step that `make test-all` does not have.
+func TestWhatIsLeftOutIsRun(t *testing.T) {
+	all := testAll()
+	waits := map[string]bool{}
+	for _, folder := range testFolders(t) {
+		if folder == "hack/steps" {
+			continue // its fixtures name steps
+		}
+		files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, match := range leftOutFor.FindAllSubmatch(source, -1) {
+				name := string(match[1])
+				waits[name] = true
+				if !slices.ContainsFunc(all, func(s step) bool { return s.name == name }) && !slices.Contains(longer, name) {
+					t.Errorf("%s leaves a test out for the step %s, which test-all does not run", file, name)
+				}
+			}
+		}
+	}
+	for _, name := range longer {
+		if !waits[name] || slices.ContainsFunc(all, func(s step) bool { return s.name == name }) {
+			t.Errorf("no test is left out for %s any more, or test-all runs it", name)
+		}
+	}
+	if len(waits) < 8 {
+		t.Errorf("tests wait for %d steps only: the test reads less than it should", len(waits))
 	}
 }
 

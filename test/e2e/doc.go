@@ -11,8 +11,8 @@
 //   - TestStockToFleetAndBack, TestSwappedImage, TestLeaderLockPerController: from the stock leader
 //     to the fleet and back, for all controllers or some, by the stock leader's Lease, also with
 //     leader migrations; leaderlocklog_test.go judges them.
-//   - TestFreshFleetBegins, TestCoordinatedElection, TestElectionsThatAreRefused: members in a new
-//     cluster, and where API servers choose the leader.
+//   - TestFreshFleetBegins, TestCoordinatedElection, TestCoordinatedElectionIsRefused: members in a
+//     new cluster, and where API servers choose the leader.
 //   - TestEndpoints: what the secure port serves, and to whom.
 //   - The tests of badinput_test.go: how the binary handles wrong flags and broken surroundings.
 //

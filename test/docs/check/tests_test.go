@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,20 +18,25 @@ var (
 	testMention  = regexp.MustCompile(`\b((?:Test|Benchmark|Fuzz)[A-Z]\w*)(…?)`)
 )
 
-// TestTestsExist finds tests that pages name and that do not exist, because they were renamed or
-// deleted.
+// TestTestsExist finds tests that pages and comments name and that do not exist, because they were
+// renamed or deleted.
 func TestTestsExist(t *testing.T) {
 	var functions []string
+	texts := pages(t)
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
 		case entry.IsDir() && (entry.Name() == "_output" || entry.Name() == ".git"):
 			return fs.SkipDir
-		case !strings.HasSuffix(name, "_test.go"):
+		case !strings.HasSuffix(name, ".go"):
 			return nil
 		}
 		source, err := os.ReadFile(name)
+		texts = append(texts, markdown.Page{Path: name, Prose: comments(string(source))})
+		if !strings.HasSuffix(name, "_test.go") {
+			return err
+		}
 		for _, f := range testFunction.FindAllStringSubmatch(string(source), -1) {
 			functions = append(functions, f[1])
 		}
@@ -40,16 +46,29 @@ func TestTestsExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := 0
-	for _, p := range pages(t) {
+	for _, p := range texts {
 		n, complaints := testComplaints(p, functions)
 		found += n
 		for _, complaint := range complaints {
 			t.Error(complaint)
 		}
 	}
-	if found < 100 {
-		t.Errorf("only %d tests are named in all pages: the test reads less than it should", found)
+	if found < 800 {
+		t.Errorf("only %d tests are named in pages and comments: the test reads less than it should", found)
 	}
+}
+
+// comments returns the lines of Go source that are nothing but a comment.
+func comments(source string) []markdown.Line {
+	var lines []markdown.Line
+	number := 0
+	for text := range strings.Lines(source) {
+		number++
+		if text = strings.TrimSpace(text); strings.HasPrefix(text, "//") {
+			lines = append(lines, markdown.Line{Number: number, Text: text})
+		}
+	}
+	return lines
 }
 
 // testComplaints also returns how many tests the page names. A name with an ellipsis, or on a line
@@ -82,5 +101,13 @@ func TestTestsComplain(t *testing.T) {
 		if _, complaints := testComplaints(page, functions); len(complaints) != want {
 			t.Errorf("%q: %q, want %d complaints", text, complaints, want)
 		}
+	}
+}
+
+func TestComments(t *testing.T) {
+	const source = "// Package x: TestOne\npackage x\n\nfunc f() { // TestTwo\n\t// See TestThree.\n}\n"
+	want := []markdown.Line{{Number: 1, Text: "// Package x: TestOne"}, {Number: 5, Text: "// See TestThree."}}
+	if got := comments(source); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
