@@ -129,7 +129,7 @@ func (m *Member) memberAnnotations() map[string]string {
 // waitForPlan returns true once a plan is in force, and false when ctx has ended or the membership
 // is lost. If there is no plan and no live Lease shows that there was one, it writes the first.
 func (m *Member) waitForPlan(ctx context.Context) bool {
-	changed, stop := m.observer.Subscribe(func(string) bool { return true })
+	changed, stop := m.observer.SubscribeChanges(leaseapi.MayMoveShards)
 	defer stop()
 	backoff, said := m.config.Timing.RetrySoon(), ""
 	var notBefore time.Time // every Lease that changes ends a pause

@@ -232,7 +232,7 @@ func (l *Leadership) untilStill(ctx context.Context) {
 // still, or when ctx has ended. Until then it releases the leader locks as soon as every member is
 // still.
 func (l *Leadership) standStill(ctx context.Context) {
-	changed, stop := l.config.Observer.Subscribe(func(string) bool { return true })
+	changed, stop := l.config.Observer.SubscribeChanges(leaseapi.MayMoveShards)
 	defer stop()
 	var tried time.Time
 	for ctx.Err() == nil {
