@@ -263,6 +263,55 @@ func endWhileFencing(t *testing.T, slow time.Duration) {
 	})
 }
 
+// TestMarkOfAMemberThatDiedBeforeTheTaker has a member take a dead one's shards and die before it
+// can mark that one. The member that struck did not know yet that the API server enforces the fence.
+// Whoever takes the shards next fences both.
+func TestMarkOfAMemberThatDiedBeforeTheTaker(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
+		var enforced atomic.Bool
+		dynamic := func(c *Config) { c.Enforced = enforced.Load }
+		a, c := s.guard("a", true, dynamic), s.guard("c", true, dynamic)
+		pass(time.Minute)
+		s.allHeld("a", "c")
+		for who, id := range map[*guarded]string{a: "JTI=a", c: "JTI=c"} {
+			if err := who.publish(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pass(10 * time.Second) // until the credentials are on the Leases
+		c.client.Block()
+		for range 600 {
+			if leaserecord.From(s.store.Get("flotilla-member-c")).HasEnded(c.Incarnation()) {
+				break
+			}
+			pass(50 * time.Millisecond)
+		}
+		pass(10 * time.Second)
+		s.allHeld("a")
+		a.client.Block()
+		enforced.Store(true)
+		if n := len(s.marks(c.Incarnation())); n != 0 {
+			t.Fatalf("%d marks of c before a died, want none", n)
+		}
+		died := time.Now()
+		b := s.guard("b", true, dynamic)
+		pass(time.Minute)
+		s.allHeld("b")
+		for _, dead := range []*guarded{a, c} {
+			marks := s.marks(dead.Incarnation())
+			if len(marks) != 1 || marks[0].Client != "b" {
+				t.Errorf("%d marks of %s, want one, by b", len(marks), dead.Incarnation())
+				continue
+			}
+			for id, at := range b.begunSince(died) {
+				if waited := at.Sub(marks[0].Time); waited < fenceDelay {
+					t.Errorf("%s began %v after the mark of %s, want %v or more", id, waited, dead.Incarnation(), fenceDelay)
+				}
+			}
+		}
+	})
+}
+
 // TestDelayWithinAHandoff checks the limit of FenceDelay: a member that stops waits for as long as
 // a handoff may take.
 func TestDelayWithinAHandoff(t *testing.T) {

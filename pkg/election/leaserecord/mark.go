@@ -74,6 +74,24 @@ func MarksFor(r Record, incarnation string) map[string]string {
 	}
 }
 
+// Unmarked returns the incarnation that a struck Lease has the credentials of, if they are not all
+// fenced: the member that struck it did not mark it, because the policy was not enforced then or the
+// mark was refused. The Lease does not name the incarnation: of those listed as ended, it is one
+// that is not marked as fenced.
+func (r Record) Unmarked() (incarnation string, found bool) {
+	fenced := Items(r.Annotations[FencedCredentialsAnnotation])
+	isFenced := func(id string) bool { return slices.Contains(fenced, id) }
+	credentials := slices.DeleteFunc(Items(r.Annotations[CredentialsAnnotation]), isFenced)
+	ended := r.Ended()
+	if !r.IsStruck() || len(credentials) == 0 || len(ended) == 0 {
+		return "", false
+	}
+	if i := slices.IndexFunc(ended, func(incarnation string) bool { return !r.Fenced(incarnation) }); i >= 0 {
+		return ended[i], true
+	}
+	return ended[len(ended)-1], true
+}
+
 // TakeMarksOf gives a Lease that is about to be written the marks of another one, and reports
 // whether that changes any.
 func TakeMarksOf(lease, other *coordinationv1.Lease) bool {

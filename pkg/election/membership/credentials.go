@@ -96,6 +96,7 @@ func (m *Membership) credentialAnnotations() map[string]string {
 	now := m.cfg.Clock.Now()
 	lease := m.cfg.Observer.Get(leaserecord.MemberLease(m.cfg.Fleet, m.member))
 	out := map[string]string{}
+	struck, unmarked := lease.Unmarked()
 	switch {
 	case lease.Exists && lease.Holder != "" && lease.Holder != m.cfg.Incarnation:
 		// The only write that can follow takes the Lease over from an incarnation that did not
@@ -103,33 +104,13 @@ func (m *Membership) credentialAnnotations() map[string]string {
 		// fence them. If the Lease has changed since it was observed, the write is refused and this
 		// runs again.
 		maps.Copy(out, leaserecord.MarksFor(lease.Record, lease.Holder))
-	case lease.Exists && lease.IsStruck() && hasUnfenced(lease.Record):
-		// The member that struck it did not mark it: the policy was not enforced then, or the mark
-		// was refused.
-		maps.Copy(out, leaserecord.MarksFor(lease.Record, unmarked(lease.Record)))
+	case lease.Exists && unmarked:
+		maps.Copy(out, leaserecord.MarksFor(lease.Record, struck))
 	case m.credentials.outlived(lease.Annotations[leaserecord.FencedCredentialsAnnotation], now):
 		out[leaserecord.FencedAnnotation], out[leaserecord.FencedCredentialsAnnotation] = "", ""
 	}
 	out[leaserecord.CredentialsAnnotation] = m.credentials.list(now)
 	return out
-}
-
-// hasUnfenced reports whether a member's Lease lists credentials that are not fenced.
-func hasUnfenced(r leaserecord.Record) bool {
-	fenced := leaserecord.Items(r.Annotations[leaserecord.FencedCredentialsAnnotation])
-	return slices.ContainsFunc(leaserecord.Items(r.Annotations[leaserecord.CredentialsAnnotation]), func(id string) bool {
-		return !slices.Contains(fenced, id)
-	})
-}
-
-// unmarked returns the incarnation that a struck Lease has the credentials of. The Lease does not
-// name it: of those listed as ended, it is one that is not marked as fenced.
-func unmarked(r leaserecord.Record) string {
-	ended := r.Ended()
-	if i := slices.IndexFunc(ended, func(incarnation string) bool { return !r.Fenced(incarnation) }); i >= 0 {
-		return ended[i]
-	}
-	return strings.Join(ended[max(0, len(ended)-1):], "")
 }
 
 func (c *credentials) add(credential Credential, now time.Time) {

@@ -329,7 +329,8 @@ func (p *pacemaker) send(ctx context.Context, in heartbeat.Input, out heartbeat.
 		case a.Err == nil:
 			p.done(out.Action, a)
 			if refusal != nil {
-				p.report(election.Event{Type: election.EventUnmarked, Holder: cmp.Or(lease.Holder, unmarked(lease.Record)), Err: refusal})
+				struck, _ := lease.Unmarked()
+				p.report(election.Event{Type: election.EventUnmarked, Holder: cmp.Or(lease.Holder, struck), Err: refusal})
 			}
 		case out.Action == heartbeat.Read:
 			// A read is sent when little time is left. One that fails must leave time for another,

@@ -5,6 +5,8 @@
 // # Guarantees
 //
 //   - A mark is written on the version of the Lease that it was decided by, and one at a time.
+//   - Whoever takes a shard from a dead member marks every member that was struck without a mark, so
+//     that the duty does not get lost with a member that dies before it has done it.
 //   - A mark that anybody has written on the Lease of another member marks nobody.
 //   - All methods are safe for concurrent use, and none of them leaves a goroutine behind.
 //

@@ -108,15 +108,34 @@ func (f *Fencing) markedAt(incarnation string, now time.Time) time.Time {
 }
 
 // Since returns the time since which a dead holder is fenced. Usually the mark came with the
-// strike; if the striking member did not know of the policy, Since writes it. It returns the
-// zero time if the holder is empty because it released the shard, and if the API server does not
-// enforce the fence or does not let this member mark the Lease. Then only the Lease's expiry
-// protects the shard. The result is meaningless if ctx has ended.
+// strike; if the striking member did not know of the policy, Since writes it. It does the same for
+// everybody else who was struck without a mark: the member that took that one's shards may have
+// died before it had written it. It returns the zero time if the holder is empty because it
+// released the shard, and if the API server does not enforce the fence or does not let this member
+// mark the Lease. Then only the Lease's expiry protects the shard. The result is meaningless if ctx
+// has ended.
 func (f *Fencing) Since(ctx context.Context, dead string) time.Time {
 	if dead == "" || dead == f.config.Incarnation || !f.config.Enforced() || faults.MarkSkipped {
 		return time.Time{}
 	}
-	return f.mark(ctx, dead)
+	since := f.mark(ctx, dead)
+	for _, incarnation := range f.unmarked() {
+		if also := f.mark(ctx, incarnation); also.After(since) {
+			since = also
+		}
+	}
+	return since
+}
+
+// unmarked returns the incarnations that were struck without a mark.
+func (f *Fencing) unmarked() []string {
+	var all []string
+	for _, o := range f.config.Observer.List() {
+		if incarnation, found := o.Unmarked(); found && leaserecord.MemberLease(f.config.Fleet, leaserecord.MemberOf(incarnation)) == o.Name {
+			all = append(all, incarnation)
+		}
+	}
+	return all
 }
 
 // mark fences a dead incarnation and returns the time since which it is fenced, or the zero time if
