@@ -26,7 +26,9 @@
 // What an informer holds, whom it notifies and who follows it is in internal/store; how a resource
 // is listed and watched, and who filters it, in internal/listwatch; whether a cache has seen the
 // present, in present. Here is what puts these together: sources (reading alone, reading together,
-// following), the pool, and the factories.
+// following), the pool, and the factories. They are one package because an informer changes its
+// source while it runs: factories, feeds and the pool settle that among themselves, and would have
+// to export how.
 //
 // # Any type
 //
@@ -80,6 +82,17 @@
 // itself, and joins the oldest watch when it has seen as much. When the server starts to filter,
 // the ranges part at the next request, and when it stops, they come together at the next request.
 // They continue from their versions.
+//
+// # Is a cache new enough
+//
+// There are three questions, each of which uses the answer to the one before:
+//
+//   - Has an informer that shards share seen everything that was written before a moment? One check
+//     answers for all who wait (fresh.go). Each informer is asked this before a factory counts it
+//     as synced.
+//   - Have all caches of a factory? [Factory.Refresh] asks, for a factory whose past is unknown.
+//   - Have they seen the last writes that an earlier holder left? [Factory.CatchUp] compares
+//     versions and objects, and asks the server nothing, except about parts of a kind.
 //
 // # Guarantees
 //

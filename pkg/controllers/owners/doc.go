@@ -8,6 +8,10 @@
 // same time, the long list of pods comes last. Here pods are often cached already, while
 // ReplicaSets are only then listed by their metadata: the collector would ask for each of them.
 //
+// The order is read from the objects, and not fixed (ReplicaSets and Jobs before pods, say): that
+// would be enough for built-in kinds, but nobody knows beforehand who owns the objects of a custom
+// kind, or what these own.
+//
 // The garbage collector's handlers only put events into a queue, from which one worker builds the
 // graph. So a controller has synced only when the worker has processed what its handlers received;
 // then garbage is collected. Deletions that are decided by an owner's dependents are withheld from
