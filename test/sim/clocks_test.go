@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -26,14 +27,7 @@ func TestOverlapByClocks(t *testing.T) {
 				sim := &simulation{t: t, begin: time.Now()}
 				sim.judge.init()
 				on := part{id: shard.ID{Ring: "r", Name: "s"}}
-				works := func(member string, rate float64) *work {
-					s := &seat{name: member, rate: rate}
-					sim.seats = append(sim.seats, s)
-					b := &barrier{}
-					k := &work{process: &process{sim: sim, seat: s, barrier: b, clock: &skewedClock{barrier: b, begin: sim.begin, rate: rate}}, part: on}
-					sim.works[on] = append(sim.works[on], k)
-					return k
-				}
+				works := func(member string, rate float64) *work { return sim.worksOn(on, member, rate) }
 				old, next := works("old", slow), works("next", fast)
 				sim.mu.Lock()
 				sim.judgeBesideLocked(next, old, true)
@@ -45,6 +39,48 @@ func TestOverlapByClocks(t *testing.T) {
 				time.Sleep(time.Minute) // virtual
 				sim.mu.Lock()
 				defer sim.mu.Unlock()
+				if sim.failed != tc.want {
+					t.Errorf("convicted by %q, want %q: %q", sim.failed, tc.want, sim.lines)
+				}
+			})
+		})
+	}
+}
+
+// worksOn adds work of a new member.
+func (sim *simulation) worksOn(on part, member string, rate float64) *work {
+	s := &seat{name: member, rate: rate}
+	sim.seats = append(sim.seats, s)
+	b := &barrier{}
+	k := &work{process: &process{Member: &fleet.Member{}, sim: sim, seat: s, barrier: b, clock: &skewedClock{barrier: b, begin: sim.begin, rate: rate}}, part: on}
+	sim.works[on] = append(sim.works[on], k)
+	return k
+}
+
+// TestLateWriteBesideASuspendedMember judges a write that arrives after its claim has ended, while a
+// member works that has just been suspended. That excuses the write only if that member works under
+// an older claim, which it does for a moment on waking.
+func TestLateWriteBesideASuspendedMember(t *testing.T) {
+	for name, tc := range map[string]struct {
+		acquired time.Duration // after the writer's claim
+		want     invariant
+	}{
+		"under a newer claim":  {time.Second, late},
+		"under an older claim": {-time.Second, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sim := &simulation{t: t, begin: time.Now()}
+				sim.judge.init()
+				on := part{id: shard.ID{Ring: "r", Name: "s"}}
+				writer, k := sim.worksOn(on, "writer", 1).process, sim.worksOn(on, "suspended", 1)
+				sim.works[on] = []*work{k}
+				k.process.resumed, k.term, k.began = time.Now(), 7, time.Now()
+				c := &claim{process: writer, id: on.id, term: 6, acquired: sim.begin}
+				sim.claims[on.id] = []*claim{c, {process: k.process, id: on.id, term: k.term, acquired: c.acquired.Add(tc.acquired)}}
+				sim.mu.Lock()
+				defer sim.mu.Unlock()
+				sim.judgeWriteBesideLocked(on, written{process: writer, claim: c, sent: sim.begin}, k)
 				if sim.failed != tc.want {
 					t.Errorf("convicted by %q, want %q: %q", sim.failed, tc.want, sim.lines)
 				}

@@ -85,7 +85,8 @@ func (sim *simulation) launch(s *seat) {
 
 // name returns a short form of the incarnation.
 func (p *process) name() string {
-	return p.seat.name + "_" + p.Incarnation()[strings.LastIndexByte(p.Incarnation(), '_')+1:][:4]
+	suffix := p.Incarnation()[strings.LastIndexByte(p.Incarnation(), '_')+1:]
+	return p.seat.name + "_" + suffix[:min(4, len(suffix))]
 }
 
 func (p *process) upTo(d time.Duration) time.Duration {

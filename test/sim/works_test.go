@@ -152,8 +152,10 @@ func (sim *simulation) judgeWriteBesideLocked(p part, write written, k *work) {
 	lastWrite := time.Duration(float64(election.DefaultTiming().RenewDeadline)/write.process.seat.rate) + longestWire
 	broken := late
 	switch {
-	case c == nil, sim.excusedLocked(k.part), sim.excusedLocked(p), k.process.wasSuspended():
+	case c == nil, sim.excusedLocked(k.part), sim.excusedLocked(p):
 		return
+	case k.process.wasSuspended() && !sim.succeedsLocked(k, c):
+		return // On waking it has begun under an older claim.
 	case c.released && write.sent.Before(k.began) && (c.unsure || !k.trusts(p, write)):
 		return
 	case sim.misledLocked(write, p, k.part):
@@ -165,6 +167,12 @@ func (sim *simulation) judgeWriteBesideLocked(p part, write written, k *work) {
 	}
 	sim.failLockedf(broken, "a write of %s to %s in term %d, sent at %.3f, is taken while %s works on %s", write.process.name(), p.id, c.term,
 		write.sent.Sub(sim.begin).Seconds(), k.process.name(), k.part.id)
+}
+
+// succeedsLocked reports whether the work's claim is known to be newer than c.
+func (sim *simulation) succeedsLocked(k *work, c *claim) bool {
+	own := sim.claimLocked(k.process, k.part.id, k.term)
+	return own != nil && own.acquired.After(c.acquired)
 }
 
 // misledLocked reports whether the write is from a process whose clock stood still, so that it
