@@ -65,6 +65,7 @@ type Store struct {
 	leases   map[string]*coordinationv1.Lease
 	events   []watch.Event // Event i has version i+1.
 	writes   []Write
+	oldest   int64 // No watch can begin at an earlier version.
 	watchers map[*watcher]struct{}
 }
 
@@ -143,6 +144,14 @@ func (s *Store) BreakWatches() {
 	for w := range s.watchers {
 		w.stop()
 	}
+}
+
+// Forget makes the store refuse watches from versions before the present, as a server does that has
+// just started.
+func (s *Store) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.oldest = s.version
 }
 
 func (s *Store) create(client string, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
@@ -254,6 +263,9 @@ func (s *Store) watch(ctx context.Context, client *Client, opts metav1.ListOptio
 		from, err := strconv.ParseInt(opts.ResourceVersion, 10, 64)
 		if err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		if from < s.oldest {
+			return nil, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", from, s.oldest))
 		}
 		for _, event := range s.events[min(from, s.version):] {
 			w.enqueue(event)
