@@ -22,6 +22,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/internal/status/page"
+	"github.com/flotilla-kube/flotilla/pkg/audit"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
@@ -43,7 +45,8 @@ type environment struct {
 
 func newEnvironment(t *testing.T) *environment {
 	t.Helper()
-	plane := harness.StartPlane(t, controlplane.Options{})
+	plane := harness.StartPlane(t, controlplane.Options{AuditObjects: true})
+	t.Cleanup(func() { harness.JudgeDisturbed(t, plane, audit.Options{Controllers: catalogue.Identities()}) })
 	w := &environment{plane: plane, client: harness.Client(t, plane), callers: map[string]*http.Client{}}
 	w.callers["anonymous"] = harness.Caller(t, rest.AnonymousClientConfig(plane.AdminConfig()))
 	w.callers["admin"] = harness.Caller(t, plane.AdminConfig())

@@ -1,11 +1,9 @@
 package deploy
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -268,23 +266,7 @@ func (c *cluster) judge(t *testing.T) audit.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := os.ReadFile(c.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
-	report, err := audit.Judge(audit.Options{Fleet: fleetName, Plan: &plan, Controllers: catalogue.Identities()}, audit.Log{Reader: bytes.NewReader(log)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(report.Err(), report.Undisturbed()); err != nil {
-		t.Error(err)
-	}
-	writes := report.ByVersion + report.ByTime
-	if writes == 0 {
-		t.Error("the fleet wrote nothing that could be judged")
-	}
-	t.Logf("%d writes, each by the holder of its shard", writes)
-	return report
+	return harness.Judge(t, c.ControlPlane, audit.Options{Fleet: fleetName, Plan: &plan, Controllers: catalogue.Identities()})
 }
 
 // requireNoPanic looks for panics in the members' logs.

@@ -1,12 +1,10 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -491,40 +489,27 @@ func judgeUndisturbed(t *testing.T, plane *controlplane.ControlPlane) audit.Repo
 	if report.Objects.Total() == 0 {
 		t.Errorf("objects judged: %+v; want some", report.Objects)
 	}
-	t.Logf("%d writes, each by the holder of its shard; objects judged: %+v", report.ByVersion+report.ByTime, report.Objects)
 	return report
 }
 
 // judgeWrites requires that the holders of the shards made all writes. Unless something disturbed
-// the fleet, nothing may be late, in flight or undecided. A nil plan is judgeLog's.
+// the fleet, nothing may be late, in flight or undecided. A nil plan is that of judging.
 func judgeWrites(t *testing.T, plane *controlplane.ControlPlane, plan *shard.Plan, disturbed bool) audit.Report {
 	t.Helper()
-	report := judgeLog(t, plane, plan)
-	if err := report.Err(); err != nil {
-		t.Error(err)
+	judge := harness.Judge
+	if disturbed {
+		judge = harness.JudgeDisturbed
 	}
-	if err := report.Undisturbed(); err != nil && !disturbed {
-		t.Error(err)
-	}
+	report := judge(t, plane, judging(plan))
 	if report.ByVersion == 0 {
 		t.Error("no write was compared with its Lease by the version of its object")
 	}
 	return report
 }
 
-// judgeLog returns the report on the control plane's audit log. A nil plan means the one that the
-// fleet has written.
-func judgeLog(t *testing.T, plane *controlplane.ControlPlane, plan *shard.Plan) audit.Report {
-	t.Helper()
-	log, err := os.ReadFile(plane.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
-	report, err := audit.Judge(audit.Options{Fleet: harness.Fleet, Plan: plan, Controllers: catalogue.Identities()}, audit.Log{Reader: bytes.NewReader(log)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return report
+// judging returns the judge's options. A nil plan means the one that the fleet has written.
+func judging(plan *shard.Plan) audit.Options {
+	return audit.Options{Plan: plan, Controllers: catalogue.Identities()}
 }
 
 func spread(sorted []time.Duration) string {

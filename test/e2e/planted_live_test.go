@@ -107,7 +107,7 @@ func (f *fleetRun) cutAtANamespace(t *testing.T) {
 // convicted requires that the judge finds the first kind, and none but these.
 func (f *fleetRun) convicted(t *testing.T, want []audit.Kind) {
 	t.Helper()
-	report := judgeLog(t, f.plane, &f.plan)
+	report := harness.Report(t, f.plane, judging(&f.plan))
 	found := false
 	for _, v := range report.Violations {
 		found = found || v.Kind == want[0]

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -328,17 +327,7 @@ func (e example) requireDone(t *testing.T, client kubernetes.Interface, text str
 // judge checks in the audit log that each write came from the owner of its namespace.
 func (e example) judge(t *testing.T, plane *controlplane.ControlPlane) {
 	t.Helper()
-	log, err := os.ReadFile(plane.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
-	report, err := audit.Judge(audit.Options{Fleet: e.fleet, Namespace: e.fleet}, audit.Log{Reader: bytes.NewReader(log)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(report.Err(), report.Undisturbed()); err != nil {
-		t.Error(err)
-	}
+	report := harness.Judge(t, plane, audit.Options{Fleet: e.fleet, Namespace: e.fleet})
 	var all []string
 	for i := range namespaces {
 		all = append(all, namespace(i))

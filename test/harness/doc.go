@@ -1,12 +1,13 @@
 // Package harness is shared by the tests and the long programs (chaos, demo, conformance, bench)
 // that run controller managers as processes on a [controlplane.ControlPlane]. It starts, stops and
-// queries managers, waits for conditions, reads the audit log, and breaks the network.
+// queries managers, waits for conditions, reads and judges the audit log, and breaks the network.
 //
 //   - [Start] starts a [Manager]: a member of a fleet, or the stock controller manager. [Run] does
 //     so for a test.
 //   - [Await] waits for a condition and reports its last error, [AwaitEvery] with an interval of the
 //     caller's. [Eventually] does so for a test.
-//   - [Events] reads an audit log, [Follow] reads one that grows.
+//   - [Events] reads an audit log, [Follow] reads one that grows. [Judge] and [JudgeDisturbed]
+//     require of a test's log what the fleet promises; [Report] only says what there is.
 //   - [Proxy] sits between one manager and the API server, and can cut, delay or change the
 //     traffic.
 //

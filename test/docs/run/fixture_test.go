@@ -42,7 +42,7 @@ func newFixture(t *testing.T, log io.Writer) *fixture {
 	if err := kubelet.Supported(); err != nil {
 		t.Fatal(err)
 	}
-	plane := harness.StartPlane(t, controlplane.Options{Scheduler: true, Nodes: 3, ShardedListAndWatch: true, Dir: *keep})
+	plane := harness.StartPlane(t, controlplane.Options{Scheduler: true, Nodes: 3, ShardedListAndWatch: true, AuditObjects: true, Dir: *keep})
 	w := &fixture{ControlPlane: plane, bin: t.TempDir(), client: harness.Client(t, plane)}
 	w.linkBinaries(t)
 	if err := w.startStock(t.Context()); err != nil {

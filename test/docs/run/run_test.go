@@ -2,16 +2,21 @@ package run
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/pkg/audit"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/test/docs/markdown"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // root is the module's directory, relative to this package's.
@@ -53,6 +58,21 @@ func TestPages(t *testing.T) {
 		return
 	}
 	t.Logf("%d blocks of %d parts ran in %v", blocks, len(parts), time.Since(began).Round(time.Second))
+	w.judge(t)
+}
+
+// judge judges the audit log. The reader deletes the Leases when the fleet has gone, which is
+// nothing that the fleet has done.
+func (w *fixture) judge(t *testing.T) {
+	t.Helper()
+	report := harness.Report(t, w.ControlPlane, audit.Options{Controllers: catalogue.Identities()})
+	report.Violations = slices.DeleteFunc(report.Violations, func(v audit.Violation) bool { return v.Kind == audit.LeaseDeleted })
+	if err := errors.Join(report.Err(), report.Undisturbed()); err != nil {
+		t.Error(err)
+	}
+	if report.ByVersion == 0 || report.Objects.Total() == 0 {
+		t.Errorf("%d writes were compared with their Leases by the versions of their objects, objects judged: %+v; want some", report.ByVersion, report.Objects)
+	}
 }
 
 // environment returns the reader's environment: the commands, the administrator's kubeconfig, and

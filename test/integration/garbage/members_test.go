@@ -1,13 +1,11 @@
 package garbage
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -45,17 +43,7 @@ func TestMembersSameAsStock(t *testing.T) {
 // judge judges the audit log of a control plane whose fleet only collects garbage.
 func judge(t *testing.T, plane *controlplane.ControlPlane) {
 	t.Helper()
-	log, err := os.ReadFile(plane.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
-	report, err := audit.Judge(audit.Options{Fleet: harness.Fleet, Controllers: catalogue.Identities()}, audit.Log{Reader: bytes.NewReader(log)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(report.Err(), report.Undisturbed()); err != nil {
-		t.Error(err)
-	}
+	report := harness.Judge(t, plane, audit.Options{Controllers: catalogue.Identities()})
 	writers := 0
 	for id, by := range report.Writes {
 		if id.Ring == "namespaces" {
@@ -65,7 +53,6 @@ func judge(t *testing.T, plane *controlplane.ControlPlane) {
 	if report.Objects.Collected == 0 || report.Plans < 2 || writers < 2 {
 		t.Errorf("judged: %+v, %d plans, at most %d writers of one range; want collected objects, several plans, and several writers of some range", report.Objects, report.Plans, writers)
 	}
-	t.Logf("%d writes; objects judged: %+v", report.ByVersion+report.ByTime, report.Objects)
 }
 
 // members are a fleet's processes. Their garbage collectors are the only controllers.

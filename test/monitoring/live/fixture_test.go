@@ -64,7 +64,7 @@ func newFixture(t *testing.T) *fixture {
 			t.Fatalf("bin/%s is missing: run 'make tools build' and 'hack/build-tools.sh prometheus promexpr'", name)
 		}
 	}
-	plane := harness.StartPlane(t, controlplane.Options{Nodes: 2, Scheduler: true, ShardedListAndWatch: true, KeepDir: os.Getenv("FLOTILLA_KEEP") != ""})
+	plane := harness.StartPlane(t, controlplane.Options{Nodes: 2, Scheduler: true, ShardedListAndWatch: true, AuditObjects: true, KeepDir: os.Getenv("FLOTILLA_KEEP") != ""})
 	w := &fixture{root: root, plane: plane, client: harness.Client(t, plane), members: map[string]*harness.Manager{}, ports: map[string]int{}, binaries: map[string]string{}}
 	w.proxy = startProxy(t, plane)
 	t.Cleanup(func() {

@@ -12,13 +12,16 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/flotilla-kube/flotilla/pkg/audit"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 var healthy = flag.Duration("healthy", 90*time.Second, "how long TestHealthy must see no alert, at least")
 
 // TestHealthy restarts all members one after the other and changes the plan, and checks that no
-// alert fires. Then it compares rules and dashboard with what Prometheus has scraped.
+// alert fires. Then it compares rules and dashboard with what Prometheus has scraped, and judges the
+// audit log.
 func TestHealthy(t *testing.T) {
 	w := newFixture(t)
 	w.startAll(t)
@@ -60,6 +63,7 @@ func TestHealthy(t *testing.T) {
 	t.Run("metrics and labels exist", w.requireMetrics)
 	t.Run("panels have data", w.requirePanels)
 	w.stopAll(t)
+	harness.Judge(t, w.plane, audit.Options{Controllers: catalogue.Identities()})
 }
 
 func (w *fixture) plan(t *testing.T) map[string]any {
