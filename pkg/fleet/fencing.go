@@ -29,11 +29,11 @@ func (m *Member) PublishCredential(ctx context.Context, c membership.Credential)
 	return m.membership.Publish(ctx, c)
 }
 
-// fenceOff fences the holders that these Leases name, because they did not release the Leases. It
-// returns once the API server refuses what they may still send; nobody runs what the shard covers
-// before that. It returns false if ctx has ended. Even then it goes on, for at most HandoffTimeout
-// until the holders are marked, and then for FenceDelay. The next holder finds a Lease that was
-// released, and fences nobody.
+// fenceOff fences the holders that these Leases name, because they did not release the Leases, and
+// whoever else died without a mark. It returns once the API server refuses what they may still
+// send; nobody runs what the shard covers before that. It returns false if ctx has ended. Even then
+// it goes on, for at most HandoffTimeout until they are marked, and then for FenceDelay. The next
+// holder finds a Lease that was released, and fences nobody.
 func (r *shardRunner) fenceOff(ctx context.Context, claim *election.Claim, leases []election.Observation) bool {
 	m, held := r.member, klog.NewContext(claim.Context(), klog.FromContext(ctx))
 	marking, cancel := context.WithCancel(held)
@@ -43,18 +43,14 @@ func (r *shardRunner) fenceOff(ctx context.Context, claim *election.Claim, lease
 	})()
 	var last time.Time
 	for _, o := range leases {
-		since := m.fencing.Since(marking, o.Holder)
-		if marking.Err() != nil {
-			r.setWrites(nil) // the Lease's record of last writes proves nothing
-			return false
-		}
-		last = latest(last, since)
+		last = latest(last, m.fencing.Since(marking, o.Holder))
 	}
+	cut := marking.Err() != nil
 	if left := last.Add(m.config.FenceDelay).Sub(m.config.Clock.Now()); left > 0 {
 		m.pause(held, left)
 	}
-	if held.Err() != nil {
-		r.setWrites(nil)
+	if cut || held.Err() != nil {
+		r.setWrites(nil) // the Lease's record of last writes proves nothing
 		return false
 	}
 	return ctx.Err() == nil

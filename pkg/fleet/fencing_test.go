@@ -264,8 +264,8 @@ func endWhileFencing(t *testing.T, slow time.Duration) {
 }
 
 // TestMarkOfAMemberThatDiedBeforeTheTaker has a member take a dead one's shards and die before it
-// can mark that one. The member that struck did not know yet that the API server enforces the fence.
-// Whoever takes the shards next fences both.
+// can mark that one. The member that struck did not know yet that the API server enforces the
+// fence. Whoever takes the shards next fences both.
 func TestMarkOfAMemberThatDiedBeforeTheTaker(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		var enforced atomic.Bool

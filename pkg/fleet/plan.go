@@ -132,7 +132,7 @@ func (m *Member) waitForPlan(ctx context.Context) bool {
 	changed, stop := m.observer.SubscribeChanges(leaseapi.MayMoveShards)
 	defer stop()
 	backoff, said := m.config.Timing.RetrySoon(), ""
-	var notBefore time.Time // every Lease that changes ends a pause
+	var notBefore time.Time // a change that may move shards ends a pause
 	for {
 		now := m.config.Clock.Now()
 		pause := m.config.Timing.RetryPeriod

@@ -28,7 +28,7 @@ func Report(t *testing.T, plane *controlplane.ControlPlane, o audit.Options) aud
 	return report
 }
 
-// Judge is Report that requires that nothing is wrong, and that the fleet has written something.
+// Judge is Report, and fails the test if anything is wrong or if the fleet has written nothing.
 // Without faults of servers, networks or clocks, and without suspended members, nothing may be
 // late, in flight or undecided either.
 func Judge(t *testing.T, plane *controlplane.ControlPlane, o audit.Options) audit.Report {

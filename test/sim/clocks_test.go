@@ -10,8 +10,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestOverlapByClocks lets the work of a member whose clock is slow go on beside its successor's. No
-// seed is known in which work overlaps for so long, so this stands in for a planted bug.
+// TestOverlapByClocks lets the work of a member whose clock is slow go on beside its successor's.
+// No seed is known in which work overlaps for so long, so this stands in for a planted bug.
 func TestOverlapByClocks(t *testing.T) {
 	const slow, fast = 1, 1.2
 	allowed := lasts(slow) - lasts(fast)
@@ -57,9 +57,9 @@ func (sim *simulation) worksOn(on part, member string, rate float64) *work {
 	return k
 }
 
-// TestLateWriteBesideASuspendedMember judges a write that arrives after its claim has ended, while a
-// member works that has just been suspended. That excuses the write only if that member works under
-// an older claim, which it does for a moment on waking.
+// TestLateWriteBesideASuspendedMember judges a write that arrives after its claim has ended, while
+// a member works that has just been suspended. That excuses the write only if that member works
+// under an older claim, which it does for a moment on waking.
 func TestLateWriteBesideASuspendedMember(t *testing.T) {
 	for name, tc := range map[string]struct {
 		acquired time.Duration // after the writer's claim

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
@@ -23,6 +24,10 @@ const (
 // MarkedLabel is on the Leases that have FencedCredentialsAnnotation, and on no others. The policy
 // selects by it, so that it costs almost nothing while no member has died.
 const MarkedLabel = "flotilla.dev/marked"
+
+// FencedFor is how long fenced credentials matter. It exceeds the lifetime of any credential:
+// service account tokens that controllers request last an hour.
+const FencedFor = 2 * time.Hour
 
 // The marks of a member that dies repeatedly must not outgrow the 256 KiB that an object's
 // annotations may have: a member that cannot write its Lease never comes back. The oldest are
@@ -62,32 +67,39 @@ func FenceIncarnation(lease *coordinationv1.Lease, incarnation string) (*coordin
 }
 
 // MarksFor returns the annotations that fence the incarnation, whose credentials the Lease lists,
-// in addition to those already fenced. It returns nil if the Lease lists no credentials.
+// in addition to those already fenced. If the incarnation is not known, it is empty. It returns nil
+// if the Lease lists no credentials.
 func MarksFor(r Record, incarnation string) map[string]string {
 	credentials := Items(r.Annotations[CredentialsAnnotation])
 	if len(credentials) == 0 {
 		return nil
 	}
 	return map[string]string{
-		FencedAnnotation:            joined(Items(r.Annotations[FencedAnnotation]), []string{incarnation}, maxFencedIncarnations),
+		FencedAnnotation:            joined(Items(r.Annotations[FencedAnnotation]), Items(incarnation), maxFencedIncarnations),
 		FencedCredentialsAnnotation: joined(Items(r.Annotations[FencedCredentialsAnnotation]), credentials, maxFencedCredentials),
 	}
 }
 
-// Unmarked returns the incarnation that a struck Lease has the credentials of, if they are not all
-// fenced: the member that struck it did not mark it, because the policy was not enforced then or the
-// mark was refused. The Lease does not name the incarnation: of those listed as ended, it is one
-// that is not marked as fenced.
-func (r Record) Unmarked() (incarnation string, found bool) {
-	fenced := Items(r.Annotations[FencedCredentialsAnnotation])
-	isFenced := func(id string) bool { return slices.Contains(fenced, id) }
-	credentials := slices.DeleteFunc(Items(r.Annotations[CredentialsAnnotation]), isFenced)
-	ended := r.Ended()
-	if !r.IsStruck() || len(credentials) == 0 || len(ended) == 0 {
+// Unmarked reports whether a member's Lease that was struck or emptied lists credentials that are
+// not fenced, and returns the incarnation that they are of, as far as is known. Whoever struck it
+// did not mark it, because the policy was not enforced then or the mark was refused. The Lease does
+// not name the incarnation: of those listed as ended, it is one that is not marked as fenced; empty
+// if none is listed.
+func (r Record) Unmarked() (incarnation string, unmarked bool) {
+	if !r.IsStruck() {
 		return "", false
 	}
+	fenced := Items(r.Annotations[FencedCredentialsAnnotation])
+	isFenced := func(id string) bool { return slices.Contains(fenced, id) }
+	if len(slices.DeleteFunc(Items(r.Annotations[CredentialsAnnotation]), isFenced)) == 0 {
+		return "", false
+	}
+	ended := r.Ended()
 	if i := slices.IndexFunc(ended, func(incarnation string) bool { return !r.Fenced(incarnation) }); i >= 0 {
 		return ended[i], true
+	}
+	if len(ended) == 0 {
+		return "", true
 	}
 	return ended[len(ended)-1], true
 }

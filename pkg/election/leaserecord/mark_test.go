@@ -75,3 +75,42 @@ func TestMarksDoNotOutgrowTheLease(t *testing.T) {
 		t.Errorf("fenced credentials end with %q", fenced[len(fenced)-80:])
 	}
 }
+
+func TestUnmarked(t *testing.T) {
+	const struck, released = 15, 1
+	for name, tc := range map[string]struct {
+		lease    *coordinationv1.Lease
+		ended    string
+		duration int32
+		want     string
+		unmarked bool
+	}{
+		"held":                       {memberLease("a_1", "x", "", ""), "", struck, "", false},
+		"released":                   {memberLease("", "x", "", ""), "", released, "", false},
+		"struck":                     {memberLease("", "x", "", ""), "a_1", struck, "a_1", true},
+		"struck, nothing published":  {memberLease("", "", "", ""), "a_1", struck, "", false},
+		"struck and marked":          {memberLease("", "x", "a_1", "x"), "a_1", struck, "", false},
+		"struck and partly marked":   {memberLease("", "x,y", "a_1", "x"), "a_1", struck, "a_1", true},
+		"struck after a marked one":  {memberLease("", "y", "a_1", "x"), "a_1,a_2", struck, "a_2", true},
+		"emptied by hand":            {memberLease("", "x", "", ""), "", struck, "", true},
+		"emptied after a marked one": {memberLease("", "y", "a_1", "x"), "a_1", struck, "a_1", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			transitions := int32(1)
+			tc.lease.Spec.LeaseDurationSeconds, tc.lease.Spec.LeaseTransitions = &tc.duration, &transitions
+			tc.lease.Annotations = Overlay(tc.lease.Annotations, map[string]string{ProtocolAnnotation: "2", EndedAnnotation: tc.ended})
+			if got, unmarked := From(tc.lease).Unmarked(); got != tc.want || unmarked != tc.unmarked {
+				t.Errorf("%q, %t; want %q, %t", got, unmarked, tc.want, tc.unmarked)
+			}
+		})
+	}
+}
+
+// TestMarksOfNobodyKnown checks that credentials are fenced even if the Lease does not tell whose
+// they are.
+func TestMarksOfNobodyKnown(t *testing.T) {
+	want := map[string]string{FencedAnnotation: "a_0", FencedCredentialsAnnotation: "w,x"}
+	if diff := cmp.Diff(want, MarksFor(From(memberLease("", "x", "a_0", "w")), "")); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -13,15 +13,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
-const (
-	// credentialSlack is how long an expired credential stays on the Lease, because clocks differ
-	// in speed.
-	credentialSlack = 5 * time.Minute
-	// fencedFor is how long fenced credentials stay on the Lease of a member that is live again. It
-	// exceeds the lifetime of any credential: service account tokens that controllers request last
-	// an hour.
-	fencedFor = 2 * time.Hour
-)
+// credentialSlack is how long an expired credential stays on the Lease, because clocks differ in
+// speed.
+const credentialSlack = 5 * time.Minute
 
 // ErrMarked is what Publish returns when the incarnation itself has been fenced.
 var ErrMarked = errors.New("this incarnation has been fenced by another member")
@@ -144,5 +138,5 @@ func (c *credentials) outlived(fenced string, now time.Time) bool {
 	if fenced != c.fenced {
 		c.fenced, c.fencedSince = fenced, now
 	}
-	return fenced != "" && now.Sub(c.fencedSince) >= fencedFor
+	return fenced != "" && now.Sub(c.fencedSince) >= leaserecord.FencedFor
 }

@@ -72,15 +72,10 @@ func (f *Fencing) Look(ctx context.Context, s leaseapi.Snapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	seen := make(map[string]time.Time, len(f.seen))
-	for _, o := range s.Leases() {
-		for _, incarnation := range o.FencedIncarnations() {
-			if leaserecord.MemberLease(f.config.Fleet, leaserecord.MemberOf(incarnation)) != o.Name {
-				continue // anybody may have written it
-			}
-			seen[incarnation] = s.Now()
-			if first, known := f.seen[incarnation]; known {
-				seen[incarnation] = first
-			}
+	for _, incarnation := range f.marked(s.Leases()) {
+		seen[incarnation] = s.Now()
+		if first, known := f.seen[incarnation]; known {
+			seen[incarnation] = first
 		}
 	}
 	f.seen = seen
@@ -97,6 +92,20 @@ func (f *Fencing) Look(ctx context.Context, s leaseapi.Snapshot) {
 	}
 }
 
+// marked returns the incarnations that are fenced on their members' Leases. A mark on another Lease
+// may be anybody's.
+func (f *Fencing) marked(leases []election.Observation) []string {
+	var all []string
+	for _, o := range leases {
+		for _, incarnation := range o.FencedIncarnations() {
+			if leaserecord.MemberLease(f.config.Fleet, leaserecord.MemberOf(incarnation)) == o.Name {
+				all = append(all, incarnation)
+			}
+		}
+	}
+	return all
+}
+
 // markedAt returns when this process first saw the incarnation fenced, which may be now.
 func (f *Fencing) markedAt(incarnation string, now time.Time) time.Time {
 	f.mu.Lock()
@@ -107,30 +116,39 @@ func (f *Fencing) markedAt(incarnation string, now time.Time) time.Time {
 	return f.seen[incarnation]
 }
 
-// Since returns the time since which a dead holder is fenced. Usually the mark came with the
-// strike; if the striking member did not know of the policy, Since writes it. It does the same for
-// everybody else who was struck without a mark: the member that took that one's shards may have
-// died before it had written it. It returns the zero time if the holder is empty because it
-// released the shard, and if the API server does not enforce the fence or does not let this member
-// mark the Lease. Then only the Lease's expiry protects the shard. The result is meaningless if ctx
-// has ended.
+// Since returns the time since which a dead holder is fenced, and everybody else who died before
+// it. Usually the mark came with the strike; if the striking member did not know of the policy,
+// Since writes it. It does the same for all who were struck without a mark: the member that took
+// their shards may have died before it had written it. It returns the zero time if the holder is
+// empty because it released the shard, and if the API server does not enforce the fence or lets
+// nobody be marked. Then only the Lease's expiry protects the shard. If ctx has ended, marks may be
+// missing.
 func (f *Fencing) Since(ctx context.Context, dead string) time.Time {
 	if dead == "" || dead == f.config.Incarnation || !f.config.Enforced() || faults.MarkSkipped {
 		return time.Time{}
 	}
 	since := f.mark(ctx, dead)
 	for _, incarnation := range f.unmarked() {
-		if also := f.mark(ctx, incarnation); also.After(since) {
-			since = also
+		f.mark(ctx, incarnation)
+	}
+	now := f.config.Clock.Now()
+	for _, incarnation := range f.marked(f.config.Observer.List()) {
+		if at := f.markedAt(incarnation, now); at.After(since) {
+			since = at
 		}
 	}
 	return since
 }
 
-// unmarked returns the incarnations that were struck without a mark.
+// unmarked returns the incarnations that were struck without a mark, except those whose credentials
+// have expired long ago: each mark costs every write of the cluster a little.
 func (f *Fencing) unmarked() []string {
 	var all []string
+	now := f.config.Clock.Now()
 	for _, o := range f.config.Observer.List() {
+		if now.Sub(o.Seen) > leaserecord.FencedFor {
+			continue
+		}
 		if incarnation, found := o.Unmarked(); found && leaserecord.MemberLease(f.config.Fleet, leaserecord.MemberOf(incarnation)) == o.Name {
 			all = append(all, incarnation)
 		}

@@ -2,6 +2,7 @@ package fencing
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
@@ -65,5 +67,91 @@ func TestRefusedOnce(t *testing.T) {
 	observer.Observe(lease(leaserecord.MemberLease("f", "b"), "5", "b_2"))
 	if look(); len(f.refused) > 0 {
 		t.Errorf("refusals of %v are remembered, and b is back", f.refused)
+	}
+}
+
+// marker is a Fencing of member a, whose marks are written, with what it sees and its clock.
+type marker struct {
+	*Fencing
+	store    *leasetest.Store
+	observer *election.Observer
+	clock    *leasetest.JumpClock
+}
+
+func newMarker(t *testing.T) marker {
+	t.Helper()
+	m := marker{store: leasetest.NewStore(), clock: &leasetest.JumpClock{}}
+	client := m.store.Client("a")
+	var err error
+	if m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: "f", Client: client, Clock: m.clock}); err != nil {
+		t.Fatal(err)
+	}
+	m.Fencing = New(Config{
+		Fleet: "f", Incarnation: "a_1", Leases: client, Observer: m.observer, Clock: m.clock, Timing: election.DefaultTiming(),
+		Enforced: func() bool { return true }, Marked: func() { t.Error("a was fenced") }, Observe: func(election.Event) {},
+	})
+	return m
+}
+
+// struck stores the Lease of a member as a strike without a mark leaves it.
+func (m marker) struck(member, incarnation string) {
+	lease := leasetest.Lease(leaserecord.MemberLease("f", member), "", 1)
+	lease.Annotations = map[string]string{
+		leaserecord.ProtocolAnnotation: strconv.Itoa(heartbeat.Protocol), leaserecord.EndedAnnotation: incarnation,
+		leaserecord.CredentialsAnnotation: "JTI=" + incarnation,
+	}
+	m.store.Put(lease)
+	m.see(member)
+}
+
+// see shows the member its store.
+func (m marker) see(member string) {
+	m.observer.Observe(m.store.Get(leaserecord.MemberLease("f", member)))
+}
+
+func (m marker) isMarked(member, incarnation string) bool {
+	return leaserecord.From(m.store.Get(leaserecord.MemberLease("f", member))).Fenced(incarnation)
+}
+
+// TestSinceTheLastMark checks that a takeover counts the delay from the last mark of anybody, also
+// if another process has just written that one.
+func TestSinceTheLastMark(t *testing.T) {
+	m := newMarker(t)
+	m.struck("b", "b_1")
+	began := m.clock.Now()
+	m.Since(t.Context(), "b_1")
+	m.clock.Jump(time.Minute)
+	m.struck("c", "c_1")
+	marked, _ := leaserecord.FenceIncarnation(m.store.Get(leaserecord.MemberLease("f", "c")), "c_1")
+	m.store.Put(marked)
+	m.see("c")
+	if since := m.Since(t.Context(), "b_1").Sub(began); since < time.Minute {
+		t.Errorf("b is fenced since %v, and c was only then: want a minute or more", since)
+	}
+	m.clock.Jump(time.Minute)
+	if since := m.Since(t.Context(), "b_1").Sub(began); since >= 2*time.Minute {
+		t.Errorf("fenced since %v, want when c was first seen marked", since)
+	}
+}
+
+// TestWhoIsNotMarkedAnyMore checks that marks are not written for those whose credentials have
+// expired long ago, nor on Leases that name other members.
+func TestWhoIsNotMarkedAnyMore(t *testing.T) {
+	m := newMarker(t)
+	m.struck("c", "c_1")
+	m.clock.Jump(leaserecord.FencedFor + time.Second)
+	m.struck("b", "b_1")
+	m.struck("d", "d_1")
+	m.struck("e", "b_0")
+	m.Since(t.Context(), "b_1")
+	for member, incarnation := range map[string]string{"b": "b_1", "d": "d_1"} {
+		if !m.isMarked(member, incarnation) {
+			t.Errorf("%s is not marked", incarnation)
+		}
+	}
+	for member, incarnation := range map[string]string{"c": "c_1", "e": "b_0"} {
+		if m.isMarked(member, incarnation) {
+			t.Errorf("%s is marked on the Lease of %s", incarnation, member)
+		}
 	}
 }

@@ -253,7 +253,11 @@ func (l *Leadership) standStill(ctx context.Context) {
 				return
 			}
 		}
-		election.Await(ctx, l.config.Clock, changed, l.config.Timing.RetryPeriod)
+		pause := l.config.Timing.RetryPeriod
+		if again := tried.Add(pause).Sub(l.config.Clock.Now()); again > 0 {
+			pause = min(pause, again)
+		}
+		election.Await(ctx, l.config.Clock, changed, pause)
 	}
 }
 

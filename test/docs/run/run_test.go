@@ -70,6 +70,9 @@ func (w *fixture) judge(t *testing.T) {
 	if err := errors.Join(report.Err(), report.Undisturbed()); err != nil {
 		t.Error(err)
 	}
+	if *until == 1 {
+		return // the first part only installs
+	}
 	if report.ByVersion == 0 || report.Objects.Total() == 0 {
 		t.Errorf("%d writes were compared with their Leases by the versions of their objects, objects judged: %+v; want some", report.ByVersion, report.Objects)
 	}

@@ -20,8 +20,8 @@ import (
 var healthy = flag.Duration("healthy", 90*time.Second, "how long TestHealthy must see no alert, at least")
 
 // TestHealthy restarts all members one after the other and changes the plan, and checks that no
-// alert fires. Then it compares rules and dashboard with what Prometheus has scraped, and judges the
-// audit log.
+// alert fires. Then it compares rules and dashboard with what Prometheus has scraped, and judges
+// the audit log.
 func TestHealthy(t *testing.T) {
 	w := newFixture(t)
 	w.startAll(t)
