@@ -26,8 +26,8 @@ const listSize = 16 << 20
 
 // Object is the written object by the API server's answer.
 type Object struct {
-	// Version is its resourceVersion; empty if the answer has none. If the write removed the object,
-	// it may be the version before.
+	// Version is its resourceVersion; empty if the answer has none. If the write removed the
+	// object, it may be the version before.
 	Version string
 	// Gone is its UID if the write removed it: if the answer is the Status of a deletion, or an
 	// object to be deleted that nothing holds up any more. An update that takes the last finalizer
@@ -48,9 +48,9 @@ func Body(resp *http.Response, told func(Object, error)) io.ReadCloser {
 }
 
 // Deleted is [Body] for the answer to the deletion of a collection, which lists the objects as they
-// were before: told gets the UIDs of those that were not being deleted already, in the list's order.
-// It is an error if an object was, and waited for the garbage collector: the deletion of a collection
-// may have removed it at once.
+// were before: told gets the UIDs of those that were not being deleted already, in the list's
+// order. It is an error if an object was, and waited for the garbage collector: the deletion of a
+// collection may have removed it at once.
 func Deleted(resp *http.Response, told func([]types.UID, error)) io.ReadCloser {
 	contentType := resp.Header.Get("Content-Type")
 	return &head{ReadCloser: resp.Body, most: listSize, done: func(text []byte, whole bool) {
@@ -110,8 +110,8 @@ func IsCollection(path string) bool {
 	return ok && len(parts) == 1
 }
 
-// SplitNamespace is [Split] with the namespace of the object or the list apart, which is empty if it
-// has none. A namespace's own is itself, and stays in rest.
+// SplitNamespace is [Split] with the namespace of the object or the list apart, which is empty if
+// it has none. A namespace's own is itself, and stays in rest.
 func SplitNamespace(path string) (version schema.GroupVersion, namespace string, rest []string, ok bool) {
 	version, rest, ok = Split(path)
 	if !ok || rest[0] != "namespaces" || len(rest) < 2 {

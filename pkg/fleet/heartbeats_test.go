@@ -21,8 +21,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// countingClock counts the timers that are asked for: a loop that has something to wait for asks for
-// one each time that it comes round.
+// countingClock counts the timers that are asked for: a loop that has something to wait for asks
+// for one each time that it comes round.
 type countingClock struct {
 	clock.RealClock
 	timers *atomic.Int64

@@ -19,8 +19,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
-// readers records when members read all Leases: by a list, or by a watch that begins with all. While
-// the API server is down, connections are refused.
+// readers records when members read all Leases: by a list, or by a watch that begins with all.
+// While the API server is down, connections are refused.
 type readers struct {
 	down atomic.Bool
 

@@ -27,8 +27,7 @@ func TestOverlapByClocks(t *testing.T) {
 				sim := &simulation{t: t, begin: time.Now()}
 				sim.judge.init()
 				on := part{id: shard.ID{Ring: "r", Name: "s"}}
-				works := func(member string, rate float64) *work { return sim.worksOn(on, member, rate) }
-				old, next := works("old", slow), works("next", fast)
+				old, next := sim.worksOn(on, "old", slow), sim.worksOn(on, "next", fast)
 				sim.mu.Lock()
 				sim.judgeBesideLocked(next, old, true)
 				sim.mu.Unlock()

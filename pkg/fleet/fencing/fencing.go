@@ -81,7 +81,7 @@ func (f *Fencing) Look(ctx context.Context, s leaseapi.Snapshot) {
 	f.seen = seen
 	for incarnation := range f.refused {
 		// While the Lease has no holder, because of the strike, a mark may still be asked for.
-		lease := s.Get(leaserecord.MemberLease(f.config.Fleet, leaserecord.MemberOf(incarnation)))
+		lease := s.Get(f.leaseOf(incarnation))
 		if !lease.Exists || lease.Holder != "" && lease.Holder != incarnation {
 			delete(f.refused, incarnation)
 		}
@@ -98,12 +98,17 @@ func (f *Fencing) marked(leases []election.Observation) []string {
 	var all []string
 	for _, o := range leases {
 		for _, incarnation := range o.FencedIncarnations() {
-			if leaserecord.MemberLease(f.config.Fleet, leaserecord.MemberOf(incarnation)) == o.Name {
+			if f.leaseOf(incarnation) == o.Name {
 				all = append(all, incarnation)
 			}
 		}
 	}
 	return all
+}
+
+// leaseOf returns the name of the Lease of an incarnation's member.
+func (f *Fencing) leaseOf(incarnation string) string {
+	return leaserecord.MemberLease(f.config.Fleet, leaserecord.MemberOf(incarnation))
 }
 
 // markedAt returns when this process first saw the incarnation fenced, which may be now.
@@ -149,7 +154,7 @@ func (f *Fencing) unmarked() []string {
 		if now.Sub(o.Seen) > leaserecord.FencedFor {
 			continue
 		}
-		if incarnation, found := o.Unmarked(); found && leaserecord.MemberLease(f.config.Fleet, leaserecord.MemberOf(incarnation)) == o.Name {
+		if incarnation, found := o.Unmarked(); found && f.leaseOf(incarnation) == o.Name {
 			all = append(all, incarnation)
 		}
 	}
@@ -171,7 +176,7 @@ func (f *Fencing) mark(ctx context.Context, dead string) time.Time {
 	}
 	began := f.config.Clock.Now()
 	report := func(kind election.EventType, err error) {
-		name := leaserecord.MemberLease(f.config.Fleet, leaserecord.MemberOf(dead))
+		name := f.leaseOf(dead)
 		f.config.Observe(election.Event{Type: kind, Name: name, Holder: dead, Duration: f.config.Clock.Now().Sub(began), Err: err})
 	}
 	backoff := f.config.Timing.RetrySoon()
@@ -184,7 +189,7 @@ func (f *Fencing) mark(ctx context.Context, dead string) time.Time {
 			report(EventFenced, nil)
 			return since
 		case done && err == nil:
-			if lease := f.config.Observer.Get(leaserecord.MemberLease(f.config.Fleet, leaserecord.MemberOf(dead))); !lease.Fenced(dead) {
+			if lease := f.config.Observer.Get(f.leaseOf(dead)); !lease.Fenced(dead) {
 				return time.Time{}
 			}
 			return f.markedAt(dead, now)
@@ -208,7 +213,7 @@ func (f *Fencing) mark(ctx context.Context, dead string) time.Time {
 // try; with an error, the failure is final. marked reports whether this call wrote the mark.
 // Without done, the caller should try again because of the error.
 func (f *Fencing) tryMark(ctx context.Context, dead string) (done, marked bool, err error) {
-	name := leaserecord.MemberLease(f.config.Fleet, leaserecord.MemberOf(dead))
+	name := f.leaseOf(dead)
 	lease, needed := leaserecord.FenceIncarnation(f.config.Observer.Get(name).Lease, dead)
 	if !needed {
 		return true, false, nil

@@ -255,7 +255,7 @@ func (l *Leadership) standStill(ctx context.Context) {
 		}
 		pause := l.config.Timing.RetryPeriod
 		if again := tried.Add(pause).Sub(l.config.Clock.Now()); again > 0 {
-			pause = min(pause, again)
+			pause = again
 		}
 		election.Await(ctx, l.config.Clock, changed, pause)
 	}

@@ -508,13 +508,13 @@ func TestKindsComeAndGo(t *testing.T) {
 			x, y := named(configMap, 1, fmt.Sprint("x-", round)), named(thing, 0, fmt.Sprint("y-", round))
 			if err := s.make(s.T.Context(), map[id][]edge{
 				named(lateThing, 0, "nobodys"): {{owner: k, fault: never}}, named(lateGlobe, 0, "nobodys"): {{owner: k, fault: never}},
-				named(lateThing, 0, "no-namespaced"): {{owner: n, fault: never}},
-				g:                                    nil, late: blocking(k), x: blocking(g), y: blocking(late),
+				named(lateThing, 0, "no-namespaced"): {{owner: n, fault: never}}, g: nil, late: blocking(k),
+				x: blocking(g), y: blocking(late),
 			}); err != nil {
 				s.T.Fatal(err)
 			}
-			// The collectors know both kinds once these are deleted: the cluster's deletes the first
-			// two, and the range's the last.
+			// The collectors know both kinds once these are deleted: the cluster's deletes the
+			// first two, and the range's the last.
 			s.are(state{k: {}, g: {}, late: {owners: "ClusterRole/k"}, x: {owners: "LateGlobe/" + g.name}, y: {owners: "LateThing/" + late.name}})
 			s.undefine(s.T, lateGlobe)
 			s.undefine(s.T, lateThing)
