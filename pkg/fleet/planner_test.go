@@ -1,11 +1,17 @@
 package fleet
 
 import (
+	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
@@ -236,6 +242,61 @@ func TestPlannerLetsShardsRest(t *testing.T) {
 		}
 		if moves < 5 {
 			t.Errorf("%d moves in four hours, want 5 or more", moves)
+		}
+	})
+}
+
+// silentPlans are Leases whose server makes changes of plan and does not answer.
+type silentPlans struct {
+	Leases
+	lost *atomic.Int32
+}
+
+func (l silentPlans) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	plan, planErr := leaseapi.PlanOn(lease)
+	before, err := l.Get(ctx, lease.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	written, err := l.Leases.Update(ctx, lease, o)
+	if was, wasErr := leaseapi.PlanOn(before); err != nil || planErr != nil || wasErr != nil || was.Generation == plan.Generation {
+		return written, err
+	}
+	l.lost.Add(1)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestUnansweredChangeCounts loses the answer to every change of plan. The planner must wait its
+// interval after each, as it does after an answer.
+func TestUnansweredChangeCounts(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *testFleet) {
+		s.weights = map[string]int64{}
+		for i := range 500 {
+			s.weights[fmt.Sprintf("team-%03d", i)] = 20
+		}
+		const interval = time.Minute
+		var lost atomic.Int32
+		for _, name := range []string{"a", "b", "c"} {
+			s.launch(name, func(c *Config) {
+				c.Replanning, c.CensusInterval = planner.Replanning{Interval: interval, Urgent: math.Inf(1)}, 10*time.Second
+				c.Leases = silentPlans{c.Leases, &lost}
+			})
+		}
+		pass(10 * interval)
+		var last time.Time
+		for _, write := range s.store.History() {
+			if write.Before == nil || write.After == nil || write.After.Name != leaseapi.PlanLease("flotilla") ||
+				write.Before.Annotations[leaseapi.DocumentAnnotation] == write.After.Annotations[leaseapi.DocumentAnnotation] {
+				continue
+			}
+			if since := write.Time.Sub(last); since < interval {
+				t.Errorf("a change came %v after the one before, want %v or more", since, interval)
+			}
+			last = write.Time
+		}
+		if lost.Load() < 2 {
+			t.Errorf("%d changes of plan, want some", lost.Load())
 		}
 	})
 }

@@ -101,6 +101,9 @@ type Planner struct {
 	content map[string]content
 	// moved is when this planner last moved or made each shard because of weights.
 	moved map[shard.ID]time.Time
+	// unanswered is the last change whose write failed, until it is known whether the server made
+	// it nevertheless; nil for none.
+	unanswered *sent
 	// tried is when this planner last tried to empty each Lease.
 	tried map[string]time.Time
 	// unadapted is why the plan could not be adapted to the members' builds the last time.
@@ -166,7 +169,7 @@ func (p *Planner) work(ctx context.Context, _ *election.Claim) {
 	// The previous planner may just have changed something.
 	p.last = p.config.Clock.Now()
 	p.content, p.moved, p.unplanned = map[string]content{}, map[shard.ID]time.Time{}, map[string]string{}
-	p.tried = map[string]time.Time{}
+	p.tried, p.unanswered = map[string]time.Time{}, nil
 	for ctx.Err() == nil {
 		if p.plan(ctx) {
 			continue
@@ -191,6 +194,7 @@ func (p *Planner) look() look {
 // plan makes at most one change of plan, and reports whether it did.
 func (p *Planner) plan(ctx context.Context) bool {
 	l := p.look()
+	p.answer(l.InForce)
 	lease := l.Get(leaseapi.PlanLease(p.config.Fleet))
 	if !lease.Exists || lease.Holder != p.config.Incarnation {
 		return false // the claimant is about to notice
@@ -229,10 +233,10 @@ func (p *Planner) plan(ctx context.Context) bool {
 			continue
 		}
 		if !p.write(ctx, lease, change.Plan) {
+			p.unanswered = &sent{change, l.Now()}
 			return false
 		}
-		p.last = l.Now()
-		p.remember(change, l.Now())
+		p.count(change, l.Now())
 		klog.FromContext(ctx).Info("Replanned", "ring", ring.Name, "generation", change.Plan.Generation, "steps", len(change.Steps),
 			"moved", change.Moved, "cut", change.Cut, "before", change.Before.Ratio(), "after", change.After.Ratio())
 		return true

@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/inforce"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -122,8 +123,28 @@ func (p *Planner) around(ctx context.Context, o outlook, keep kept) (shard.Propo
 	return proposal, worth, err
 }
 
-// remember records which shards a change of plan has moved or made because of weights.
-func (p *Planner) remember(c change, now time.Time) {
+// sent is a change of plan and when it was sent.
+type sent struct {
+	change
+	at time.Time
+}
+
+// answer counts the change that was not answered if it is the plan in force.
+func (p *Planner) answer(inForce *inforce.Plan) {
+	u := p.unanswered
+	if u == nil || inForce.Generation < u.Plan.Generation {
+		return
+	}
+	if inForce.Generation == u.Plan.Generation && inForce.Digest() == u.Plan.Digest() {
+		p.count(u.change, u.at)
+	}
+	p.unanswered = nil
+}
+
+// count records when a change of plan was made, and which shards it has moved or made because of
+// weights.
+func (p *Planner) count(c change, now time.Time) {
+	p.last = now
 	for _, step := range c.Steps {
 		if step.Kind != shard.StepHome && !c.forMembers {
 			p.moved[step.Shard] = now

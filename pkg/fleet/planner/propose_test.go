@@ -67,7 +67,7 @@ func TestRightlyWithoutRanges(t *testing.T) {
 	if !worth || c.forMembers {
 		t.Fatalf("after the interval: %t %v, want moves for the weights", worth, c.Steps)
 	}
-	p.remember(c, now)
+	p.count(c, now)
 	o.plan, o.ring = c.Plan, c.Plan.Rings[0]
 	// Another member does have room.
 	o.members = []string{"a", "b", "c", "d"}
@@ -87,11 +87,11 @@ func TestMovesForMembersDoNotRest(t *testing.T) {
 	if !worth || !c.forMembers {
 		t.Fatalf("for c: %t %v, want ranges at once", worth, c.Steps)
 	}
-	p.remember(c, now)
+	p.count(c, now)
 	if len(p.moved) > 0 {
 		t.Errorf("%v rest, want none", p.moved)
 	}
-	p.remember(change{Proposal: c.Proposal}, now)
+	p.count(change{Proposal: c.Proposal}, now)
 	if len(p.moved) != len(c.Steps) {
 		t.Errorf("%v rest, want all of %v", p.moved, c.Steps)
 	}
