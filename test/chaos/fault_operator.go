@@ -16,7 +16,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// operatorKinds are an operator's changes to a fleet, each with three kinds of failure that begin
+// operatorKinds are an operator's changes to a fleet, each with four kinds of failure that begin
 // in the middle. The command must exit with status 0 and the fleet must end up as requested. The
 // failure must hurt only what it hurts alone: a pause of etcd hurts nobody, a cut only the member
 // that is cut off.
@@ -35,7 +35,8 @@ func operatorKinds() []faultKind {
 			make func(*environment) fault
 		}{
 			{"restart", func(env *environment) fault { return &apiServerFault{env: env} }},
-			{"stall", func(env *environment) fault { return &etcdFault{env: env} }},
+			{"stall", func(env *environment) fault { return &etcdFault{env: env, stall: pause} }},
+			{"deadline", func(env *environment) fault { return &etcdFault{env: env, stall: deadline} }},
 			{"cut", func(env *environment) fault { return &networkFault{env: env, mode: harness.Cut} }},
 		} {
 			kinds = append(kinds, faultKind{name: o.name + "-in-" + b.name, make: func(env *environment) fault {

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"math/rand/v2"
 	"syscall"
 	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
 // apiServerFault stops the API server. It returns at once, or after the Leases have expired.
@@ -39,10 +42,24 @@ func (f *apiServerFault) End(ctx context.Context) error {
 // renewal that has just missed it.
 const etcdPause = time.Second
 
-// etcdFault suspends etcd, for a pause or for longer than a claim lasts.
+// etcdFault suspends etcd for a time that stall chooses.
 type etcdFault struct {
-	env    *environment
-	outage bool
+	env   *environment
+	stall func(random *rand.Rand, timing election.Timing) time.Duration
+}
+
+// pause is a stall that hurts nobody.
+func pause(*rand.Rand, election.Timing) time.Duration { return etcdPause }
+
+// deadline is a stall that ends within a retry period of when claims run out. Some members survive
+// it, and others give up while they do.
+func deadline(random *rand.Rand, timing election.Timing) time.Duration {
+	return timing.RenewDeadline - timing.RetryPeriod + time.Duration(random.Int64N(int64(2*timing.RetryPeriod)))
+}
+
+// outage is a stall that outlasts claims. Some members may survive the shorter ones.
+func outage(random *rand.Rand, timing election.Timing) time.Duration {
+	return timing.RenewDeadline + time.Duration(random.Int64N(int64(timing.LeaseDuration+beyondLease)))
 }
 
 // Begin implements fault.
@@ -50,13 +67,10 @@ func (f *etcdFault) Begin(ctx context.Context) (expectation, error) {
 	if _, err := f.env.loadedVictim(ctx); err != nil {
 		return expectation{}, err
 	}
-	e := expectation{lasts: etcdPause}
-	if f.outage {
-		timing := f.env.opts.timing
-		lasts := timing.RenewDeadline + time.Duration(f.env.random.Int64N(int64(timing.LeaseDuration+beyondLease)))
-		// Some members survive a shorter outage.
-		ends := lasts >= timing.LeaseDuration
-		e = expectation{victims: names(f.env.wanted()), everyone: true, ends: ends, lasts: lasts}
+	timing := f.env.opts.timing
+	e := expectation{lasts: f.stall(f.env.random, timing)}
+	if e.lasts > etcdPause {
+		e.victims, e.everyone, e.ends = names(f.env.wanted()), true, e.lasts >= timing.LeaseDuration
 	}
 	f.env.out.printf("      etcd stops for %.1f s", e.lasts.Seconds())
 	return e, f.env.cp.SignalEtcd(syscall.SIGSTOP)
