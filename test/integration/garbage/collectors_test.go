@@ -36,6 +36,9 @@ import (
 const (
 	workers    = 4
 	syncPeriod = time.Second // 30 s in production
+	// syncPatience is how long stock waits until it has all objects, 30 s in production. What it
+	// does without them is up to chance.
+	syncPatience = 10 * time.Second
 )
 
 // collector is a running garbage collector.
@@ -275,6 +278,10 @@ func startStock(t *testing.T, sb *sandbox) *collector {
 	all := metadatainformer.NewFilteredSharedInformerFactory(sb.metadata, 0, metav1.NamespaceAll, func(o *metav1.ListOptions) { o.LabelSelector = label + "=" + sb.name })
 	started := make(chan struct{})
 	close(started)
+	patient := syncPatience
+	if sb.withheld {
+		patient = syncPeriod
+	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(sb.client.Discovery()))
 	gc, err := garbagecollector.NewGarbageCollector(ctx, client, objects, mapper, garbagecollector.DefaultIgnoredResources(), metadataOnly{all}, started)
 	if err != nil {
@@ -284,7 +291,7 @@ func startStock(t *testing.T, sb *sandbox) *collector {
 	go func() {
 		defer close(c.ended)
 		var running sync.WaitGroup
-		running.Go(func() { gc.Run(ctx, workers, syncPeriod) })
+		running.Go(func() { gc.Run(ctx, workers, patient) })
 		running.Go(func() { gc.Sync(ctx, graphKinds{sb.client.Discovery(), &sb.away}, syncPeriod) })
 		running.Wait()
 		all.Shutdown()

@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	toolswatch "k8s.io/client-go/tools/watch"
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -262,6 +264,9 @@ func (b *pair) run() {
 	defer func() { b.upstream.stop() }()
 	b.members = b.start()
 	defer b.members.stop()
+	// Until they have begun, both sandboxes stay the same.
+	b.stock.busy(b.T)
+	b.fleet.busy(b.T)
 	now := b.settle("at the start", nil)
 	for round := range *rounds {
 		if b.late && round == 1 {
@@ -342,6 +347,26 @@ func (b *pair) define() {
 				b.Fatal(err)
 			}
 		}
+	}
+}
+
+// TestDecided checks that only waiting objects are compared without some of their owners, and only
+// without those that wait or are gone.
+func TestDecided(t *testing.T) {
+	waiting := object{dying: true, finalizers: metav1.FinalizerDeleteDependents}
+	with := func(o object, owners string) object { o.owners = owners; return o }
+	s := state{
+		n: {}, k: {}, y: waiting,
+		x:                           with(waiting, "ClusterRole/k ConfigMap/gone ConfigMap/n ConfigMap/y"),
+		named(thing, 0, "alive"):    {owners: "ConfigMap/gone ConfigMap/y"},
+		named(thing, 0, "held"):     {dying: true, finalizers: held, owners: "ConfigMap/y"},
+		named(thing, 1, "no owner"): with(waiting, "ConfigMap/n"),
+	}
+	want := maps.Clone(s)
+	want[x] = with(waiting, "ClusterRole/k ConfigMap/n")
+	want[named(thing, 1, "no owner")] = waiting
+	if diff := differences(want, s.decided()); len(diff) > 0 {
+		t.Error(strings.Join(diff, "\n"))
 	}
 }
 
@@ -439,6 +464,7 @@ func (b *pair) settle(when string, ops []op) state {
 		if working != nil {
 			return working
 		}
+		want, got = want.decided(), got.decided()
 		if diff = differences(want, got); len(diff) == 0 {
 			if same := time.Since(since); same <= quiet {
 				return fmt.Errorf("they have been the same for %v", same)
@@ -634,8 +660,12 @@ func (b *pair) watch() *deletionLog {
 		if err != nil {
 			b.Fatal(err)
 		}
-		options := metav1.ListOptions{LabelSelector: label + "=" + b.fleet.name, ResourceVersion: list.ResourceVersion, TimeoutSeconds: ptr.To(int64(600))}
-		w, err := b.fleet.metadata.Resource(k.gvr).Watch(ctx, options)
+		w, err := toolswatch.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				o.LabelSelector = label + "=" + b.fleet.name
+				return b.fleet.metadata.Resource(k.gvr).Watch(ctx, o)
+			},
+		})
 		if err != nil {
 			b.Fatal(err)
 		}

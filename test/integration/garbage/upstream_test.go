@@ -117,39 +117,9 @@ func (s *fixture) are(want state) {
 	}
 }
 
-// distinct makes the names that busy uses unique.
-var distinct atomic.Int32
-
 // busy makes the collectors delete something in each namespace, and outside of them, and waits for
 // that.
-func (s *fixture) busy() {
-	s.T.Helper()
-	var made []id
-	for space := range s.spaces {
-		made = append(made, id{configMap.name, space, ""}, id{thing.name, space, ""})
-	}
-	made = append(made, id{clusterRole.name, -1, ""}, id{globe.name, -1, ""})
-	for i := range made {
-		made[i].name = fmt.Sprintf("busy-%d-%d", distinct.Add(1), i)
-		owner := k
-		if made[i].space >= 0 && i%2 == 0 {
-			owner = id{configMap.name, made[i].space, "n"}
-		}
-		_, err := s.create(s.T.Context(), made[i], []edge{{owner: owner, fault: never}})
-		if err != nil && !apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
-			s.T.Fatal(err)
-		}
-	}
-	harness.Eventually(s.T, *patience, "something else is collected", func(context.Context) error {
-		now := s.there()
-		for _, o := range made {
-			if _, there := now[o]; there {
-				return fmt.Errorf("%v exists", o)
-			}
-		}
-		return nil
-	})
-}
+func (s *fixture) busy() { s.T.Helper(); s.sandbox.busy(s.T) }
 
 // named returns the id of an object of a kind. It ignores space for a cluster-scoped kind.
 func named(kind kind, space int, name string) id {
@@ -493,6 +463,7 @@ func (s *fixture) withhold(gvr schema.GroupVersionResource) (release func()) {
 		s.T.Fatal(err)
 	}
 	s.process = newProcess(s.T, s.sandbox)
+	s.withheld = true
 	return sync.OnceFunc(func() { close(released) })
 }
 
