@@ -303,7 +303,7 @@ func (a *anyTest) define() (end func()) {
 	end = func() {
 		if !over {
 			over = true
-			undefine(a.t, definitions, definition.GetName())
+			undefine(a.t, a.client, docks)
 		}
 	}
 	a.t.Cleanup(end)

@@ -117,7 +117,7 @@ func defineCustomResources(t testing.TB, config *rest.Config) {
 		if _, err := definitions.Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { undefine(t, definitions, definition.GetName()) })
+		t.Cleanup(func() { undefine(t, client, s.gvr) })
 	}
 	for _, s := range subjects {
 		eventually(t, func() error {
@@ -127,16 +127,20 @@ func defineCustomResources(t testing.TB, config *rest.Config) {
 	}
 }
 
-func undefine(t testing.TB, definitions dynamic.ResourceInterface, name string) {
+// undefine waits until the resource is gone and no longer served: a definition that comes back
+// sooner may meet requests that are answered by the old one.
+func undefine(t testing.TB, client dynamic.Interface, gvr schema.GroupVersionResource) {
 	ctx := context.WithoutCancel(t.Context())
+	definitions, name := client.Resource(crdsResource), gvr.GroupResource().String()
 	if err := definitions.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		t.Error(err)
 	}
 	eventually(t, func() error {
 		_, err := definitions.Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
+		_, listErr := client.Resource(gvr).List(ctx, metav1.ListOptions{})
+		if apierrors.IsNotFound(err) && apierrors.IsNotFound(listErr) {
 			return nil
 		}
-		return fmt.Errorf("%s is still there, or cannot be read: %v", name, err)
+		return fmt.Errorf("%s is still there, or cannot be read: %v, %v", name, err, listErr)
 	})
 }

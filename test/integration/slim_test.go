@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
@@ -95,7 +97,11 @@ func silentNode(t *testing.T, client kubernetes.Interface) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = client.CoreV1().Nodes().Delete(t.Context(), node.Name, metav1.DeleteOptions{}) })
+	t.Cleanup(func() {
+		if err := client.CoreV1().Nodes().Delete(context.WithoutCancel(t.Context()), node.Name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
 	node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue,
 		LastHeartbeatTime: metav1.Time{Time: time.Now().Add(-time.Hour)}, LastTransitionTime: metav1.Time{Time: time.Now().Add(-time.Hour)}}}
 	if _, err := client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
@@ -147,17 +153,22 @@ func TestSlimNodesInRanges(t *testing.T) {
 	node := silentNode(t, client)
 	change := func(change func(*v1.Node)) {
 		t.Helper()
-		live, err := client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+		// A controller writes the Node, too.
+		err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			live, err := client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			change(live)
+			updated, err := client.CoreV1().Nodes().Update(t.Context(), live, metav1.UpdateOptions{})
+			if err != nil {
+				return err
+			}
+			updated.Status.Images = []v1.ContainerImage{{Names: []string{"heavy"}}}
+			_, err = client.CoreV1().Nodes().UpdateStatus(t.Context(), updated, metav1.UpdateOptions{})
+			return err
+		})
 		if err != nil {
-			t.Fatal(err)
-		}
-		change(live)
-		updated, err := client.CoreV1().Nodes().Update(t.Context(), live, metav1.UpdateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		updated.Status.Images = []v1.ContainerImage{{Names: []string{"heavy"}}}
-		if _, err := client.CoreV1().Nodes().UpdateStatus(t.Context(), updated, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -197,8 +208,11 @@ func TestSlimNodesInRanges(t *testing.T) {
 		ID: shard.ID{Ring: "cluster", Name: "nodes"}, Range: shard.Everything(), Controllers: []string{names.TTLController},
 	})
 	whole := group.Informers().Core().V1().Nodes().Lister()
+	looks := 0
 	waitFor(t, "both to have the same Node, whole", func() bool {
-		change(func(n *v1.Node) {}) // only an event shows that one has seen as much as the other
+		looks++
+		// Only an event shows that one has seen as much as the other.
+		change(func(n *v1.Node) { metav1.SetMetaDataAnnotation(&n.ObjectMeta, "look", fmt.Sprint(looks)) })
 		a, err := nodes.Get(node)
 		b, also := whole.Get(node)
 		return err == nil && also == nil && a == b && len(a.Status.Images) == 1

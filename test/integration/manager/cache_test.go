@@ -85,7 +85,7 @@ func TestCacheHoldsItsRange(t *testing.T) {
 	var reconciled seen
 	f, _ := begin(t, plane.AdminConfig(), func(f *flotilla.Fleet) { f.Namespaced("a", managers.build(reconciled.reconciles)) })
 	awaitReady(t, f)
-	all := managers.get()
+	all := managers.elected(t)
 	if len(all) != ranges {
 		t.Fatalf("there are %d managers, want %d", len(all), ranges)
 	}
@@ -95,7 +95,6 @@ func TestCacheHoldsItsRange(t *testing.T) {
 			if len(want) == 0 || len(want) == teams {
 				t.Fatalf("the shard has %d of %d teams", len(want), teams)
 			}
-			<-s.mgr.Elected()
 			c := s.mgr.GetClient()
 			typed := &corev1.ConfigMapList{}
 			requireSame(t, "ConfigMaps", listNamespaces(t, c, typed, func() []metav1.Object { return pointers(typed.Items) }), want)

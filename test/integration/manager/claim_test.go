@@ -128,8 +128,7 @@ func TestNothingHappensBeforeTheClaim(t *testing.T) {
 
 	open()
 	awaitReady(t, f)
-	for name, s := range managers.get() { // which may have been rebuilt in the meantime
-		<-s.mgr.Elected()
+	for name, s := range managers.elected(t) {
 		want := append(owned(s.Shard), "pushed")
 		slices.Sort(want)
 		requireEventuallySame(t, &reconciled, name, want)

@@ -113,6 +113,25 @@ func (s *shards) get() map[string]shardOf {
 	return all
 }
 
+// elected waits until each Manager leads, and returns them. A fleet counts as ready while a shard
+// is only prepared, or is built once more.
+func (s *shards) elected(t *testing.T) map[string]shardOf {
+	t.Helper()
+	var all map[string]shardOf
+	harness.Eventually(t, harness.Patience, "every Manager leads", func(context.Context) error {
+		all = s.get()
+		for name, one := range all {
+			select {
+			case <-one.mgr.Elected():
+			default:
+				return fmt.Errorf("that of %s does not", name)
+			}
+		}
+		return nil
+	})
+	return all
+}
+
 // build is manager.Build that records the Managers, and applies each of wrap to the result.
 func (s *shards) build(
 	setup func(*flotilla.Shard, ctrlmanager.Manager) error, wrap ...func(flotilla.Runnable) flotilla.Runnable,

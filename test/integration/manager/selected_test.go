@@ -57,8 +57,7 @@ func TestManagerWithASelector(t *testing.T) {
 		awaitReady(t, f)
 		handedOver()
 		awaitReady(t, f)
-		for name, s := range managers.get() {
-			<-s.mgr.Elected()
+		for name, s := range managers.elected(t) {
 			requireEventuallySame(t, &reconciled, name, owned(s.Shard))
 			requireEventuallySame(t, &all, name, owned(s.Shard)) // without a selector it has all
 			requirePicked(t, s)
