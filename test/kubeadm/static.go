@@ -247,7 +247,7 @@ func (c *cluster) upgradeNodes(ctx context.Context, kind string, check func(*nod
 	for _, n := range c.central() {
 		err := c.out.step(block+" on "+n.name, func() error {
 			return inOrder(
-				func() error { return c.follow(ctx, n, block) },
+				func() error { return c.upgradeNode(ctx, n, block) },
 				func() error { return check(n) },
 			)
 		})
@@ -257,6 +257,18 @@ func (c *cluster) upgradeNodes(ctx context.Context, kind string, check func(*nod
 		block = kind + "-others"
 	}
 	return nil
+}
+
+// upgradeNode runs a block with kubeadm upgrade, and again, as the handbook says, if an API server
+// did not answer kubeadm in time: a minute after kubeadm has restarted an etcd, one may still wait
+// for it.
+func (c *cluster) upgradeNode(ctx context.Context, n *node, block string) error {
+	err := c.follow(ctx, n, block)
+	if err == nil || !strings.Contains(err.Error(), "Client.Timeout exceeded") {
+		return err
+	}
+	c.out.printf("%s on %s, again after: %v", block, n.name, err)
+	return c.follow(ctx, n, block)
 }
 
 // keptFlags requires that the manifest is still the fleet's, with all its flags.
