@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/flotilla-kube/flotilla/test/cloud/provider"
+	"github.com/flotilla-kube/flotilla/test/cloud/sky"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
@@ -118,9 +120,27 @@ func TestTwoFleetsAreConvicted(t *testing.T) {
 		m := w.member(t, name, "--fleet-name="+name, "--leader-lock=none")
 		harness.Eventually(t, harness.Patience, m.Name()+" is ready", m.Ready)
 	}
+	// Neither gets the answer to its first look before the other has looked.
+	var looks []<-chan sky.Call
+	var answers []func()
+	for _, name := range []string{"one", "two"} {
+		looked, answer := w.Sky.Block(func(c sky.Call) bool { return c.Client == name && c.UID != "" && !c.Writes() })
+		defer answer()
+		looks, answers = append(looks, looked), append(answers, answer)
+	}
 	names := Names("two", services/4, 1)
 	must(t, w.AddNamespaces(ctx, names))
 	must(t, w.AddServices(ctx, names))
+	for i, looked := range looks {
+		select {
+		case <-looked:
+		case <-time.After(harness.Patience):
+			t.Fatalf("fleet %d has not looked for a load balancer", i+1)
+		}
+	}
+	for _, answer := range answers {
+		answer()
+	}
 	harness.Eventually(t, harness.Patience, "all Services have an address", w.Addressed(names))
 	found, err := w.Judge(ctx)
 	must(t, err)

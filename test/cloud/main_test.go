@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 
 // timings are short, but long enough for a busy machine.
 var timings = []string{
-	"--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s",
+	"--leader-elect-lease-duration=10s", "--leader-elect-renew-deadline=7s",
 	"--leader-elect-retry-period=1s",
 }
 

@@ -108,7 +108,10 @@ func (f *fleetRun) staysReady(t *testing.T, name string) (ready func() error, st
 			request, cancelRequest := context.WithTimeout(ctx, grace)
 			code, body, err := f.members[name].Get(request, "/readyz")
 			cancelRequest()
-			if err == nil && code != http.StatusOK {
+			if err != nil {
+				continue
+			}
+			if code != http.StatusOK {
 				result <- fmt.Errorf("while drained, %s answers %d: %s", name, code, body)
 				close(result)
 				return

@@ -132,7 +132,9 @@ func (f *fleetRun) burst(t *testing.T) (stop func()) {
 	var running sync.WaitGroup
 	running.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ {
-			f.scale(t, 2+n%4)
+			if err := f.scaleAll(ctx, 2+n%4); err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
 			select {
 			case <-ctx.Done():
 			case <-time.After(300 * time.Millisecond):

@@ -34,9 +34,9 @@ const (
 	defaultShards = 16
 	// leaseDuration is the default.
 	leaseDuration = 15 * time.Second
-	// grace is how long a member may take to exit: no more than twice --handoff-timeout (5 s) and a
-	// few requests. A pod has 30 s by default; a busy machine needs more.
-	grace = time.Minute
+	// grace is how long a member may take to exit: no more than twice --handoff-timeout, which some
+	// tests set to 30 s, and a few requests.
+	grace = 2 * time.Minute
 	// slack is added to the lease duration for a busy machine.
 	slack = 30 * time.Second
 )
@@ -425,12 +425,19 @@ func (f *fleetRun) change(t *testing.T) {
 // scale changes all Deployments.
 func (f *fleetRun) scale(t *testing.T, replicas int) {
 	t.Helper()
+	if err := f.scaleAll(t.Context(), replicas); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fleetRun) scaleAll(ctx context.Context, replicas int) error {
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
 	for _, namespace := range namespaces {
-		if _, err := f.client.AppsV1().Deployments(namespace).Patch(t.Context(), "work", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
+		if _, err := f.client.AppsV1().Deployments(namespace).Patch(ctx, "work", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // workDone waits until every Deployment has its replicas and every Job has succeeded.

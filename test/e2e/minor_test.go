@@ -229,7 +229,8 @@ func (r *minorRun) requireFinished(t *testing.T, name string) {
 			if err != nil {
 				return err
 			}
-			if job.Status.CompletionTime == nil {
+			// The controller would delete it a second after that.
+			if done := job.Status.CompletionTime; done == nil || time.Since(done.Time) < 5*time.Second {
 				return fmt.Errorf("job in %s: %+v", namespace, job.Status)
 			}
 		}

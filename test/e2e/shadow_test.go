@@ -198,6 +198,15 @@ func (m *migration) requireReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The shadow counts what is refused from its start on, and the API server may learn of the
+	// rights late.
+	harness.Eventually(t, harness.Patience, "the rights are in force", func(ctx context.Context) error {
+		out, err := exec.CommandContext(ctx, harness.Binary(t, m.plane, "kubectl"), "--kubeconfig="+kubeconfig, "auth", "can-i", "list", "nodes").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
 	reader := startShadow(t, m.plane, "reader", kubeconfig, "--shadow=1/3", "--shadow-rights-of=system:kube-controller-manager")
 	harness.Eventually(t, harness.Patience, "the caches are full", reader.Ready)
 	r := reader.reports(t, "the rights are known", func(r shadow.Report) bool { return r.Rights.Allowed > 50 && r.Rights.Unanswered == 0 })

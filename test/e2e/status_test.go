@@ -48,25 +48,17 @@ func TestStatus(t *testing.T) {
 	lines := s.watch(t, "status", "--watch")
 	s.watched = lines
 	events := s.watch(t, "events", "--watch")
+	s.events = events
 
 	s.disagreeing(t)
 	s.twoHolders(t)
 	s.stuck(t)
 	s.unowned(t)
 
-	for _, want := range []string{
-		"Error: PlanRefused: member fleet-0", "MemberDisagrees: member fleet-1", "over: PlanRefused: fleet-0", "Error: TwoHolders: ", "Warning: HandoffStuck: ",
-		"Error: RingUnserved: ring cluster", "silent: member fleet-2", "expired: shard cluster/", "over: RingUnserved: cluster", "joined: member fleet-2",
-	} {
-		if !strings.Contains(lines(), want) {
-			t.Errorf("status --watch has not said %q:\n%s", want, lines())
-		}
-	}
-	for _, want := range []string{"plan-changed: plan status-plan: plan generation 3 after 2", "silent: member fleet-2", "taken-over: shard cluster/nodes: "} {
-		if !strings.Contains(events(), want) {
-			t.Errorf("events --watch has not said %q:\n%s", want, events())
-		}
-	}
+	says(t, "status --watch", lines, "Error: PlanRefused: member fleet-0", "MemberDisagrees: member fleet-1", "over: PlanRefused: fleet-0",
+		"Error: TwoHolders: ", "Warning: HandoffStuck: ", "Error: RingUnserved: ring cluster", "silent: member fleet-2", "expired: shard cluster/",
+		"over: RingUnserved: cluster", "joined: member fleet-2")
+	says(t, "events --watch", events, "plan-changed: plan status-plan: plan generation 3 after 2", "taken-over: shard cluster/nodes: ")
 	s.asPlugin(t)
 	s.asViewer(t)
 }
@@ -76,9 +68,10 @@ type statusRun struct {
 	*operator
 	plane  *controlplane.ControlPlane
 	client kubernetes.Interface
-	// dead is the member to kill; watched returns the output of --watch so far.
-	dead    *harness.Manager
-	watched func() string
+	// dead is the member to kill. watched and events return the output of status --watch and of
+	// events --watch so far.
+	dead            *harness.Manager
+	watched, events func() string
 }
 
 func (s *statusRun) start(t *testing.T, name, ring string) *harness.Manager {
@@ -114,9 +107,26 @@ func (s *statusRun) watch(t *testing.T, args ...string) func() string {
 	return func() string { return m.MustLog(t) }
 }
 
+// says waits until a command that watches has said all of this. It sees the Leases by a watch of
+// its own, which may lag behind what another command has read.
+func says(t *testing.T, command string, output func() string, all ...string) {
+	t.Helper()
+	harness.Eventually(t, harness.Patience, command+" says everything", func(context.Context) error {
+		said := output()
+		for _, want := range all {
+			if !strings.Contains(said, want) {
+				return fmt.Errorf("it has not said %q:\n%s", want, said)
+			}
+		}
+		return nil
+	})
+}
+
 // look runs 'flotilla status', and returns its view and exit status.
 func (s *statusRun) look(ctx context.Context, args ...string) (v status.View, code int, err error) {
-	out, err := s.try(ctx, append([]string{"status", "-o", "json"}, args...)...)
+	// It reads for ten seconds while it sees something suspicious, so it may take longer than one
+	// look at a condition.
+	out, err := s.try(context.WithoutCancel(ctx), append([]string{"status", "-o", "json"}, args...)...)
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() != 1 {
 		code, err = exit.ExitCode(), nil
@@ -313,6 +323,8 @@ func (s *statusRun) unowned(t *testing.T) {
 	if f := v.Findings[0]; f.Severity != status.Error || f.Runbook == "" {
 		t.Errorf("the first finding is %+v", f)
 	}
+	// Once it is back, nobody can see that it was silent.
+	says(t, "events --watch", s.events, "silent: member fleet-2")
 	s.start(t, "fleet-2", catalogue.ClusterRing)
 	s.well(t)
 }
@@ -340,9 +352,13 @@ func (s *statusRun) asPlugin(t *testing.T) {
 	if out := run("flotilla", "status", "--fleet-name="+s.fleet); !strings.Contains(out, "\nAll is well\n") {
 		t.Errorf("status says\n%s", out)
 	}
-	if out := run("flotilla", "__complete", "drain", "--fleet-name="+s.fleet, ""); !strings.HasPrefix(out, "fleet-0\nfleet-1\nfleet-2\n") {
-		t.Errorf("the completion is\n%s", out)
-	}
+	// It completes with nothing if the API server does not answer within two seconds.
+	harness.Eventually(t, harness.Patience, "drain completes with the members", func(context.Context) error {
+		if out := run("flotilla", "__complete", "drain", "--fleet-name="+s.fleet, ""); !strings.HasPrefix(out, "fleet-0\nfleet-1\nfleet-2\n") {
+			return fmt.Errorf("the completion is\n%s", out)
+		}
+		return nil
+	})
 }
 
 // asViewer runs the commands as a user who may only read the Leases of one namespace.

@@ -103,16 +103,20 @@ func (balancers) GetLoadBalancerName(_ context.Context, _ string, service *v1.Se
 func (b balancers) EnsureLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
 ) (*v1.LoadBalancerStatus, error) {
+	to, err := backends(nodes)
+	if err != nil {
+		return nil, err
+	}
 	found, err := b.find(ctx, service)
 	if err != nil {
 		return nil, err
 	}
 	if len(found) > 0 {
-		return status(found[0]), b.change(ctx, service, found[0], nodes)
+		return status(found[0]), b.change(ctx, service, found[0], to)
 	}
 	want := sky.LoadBalancer{
 		UID: string(service.UID), Service: service.Namespace + "/" + service.Name,
-		Backends: backends(nodes),
+		Backends: to,
 	}
 	for _, p := range service.Spec.Ports {
 		want.Ports = append(want.Ports, sky.Port{Port: p.Port, NodePort: p.NodePort})
@@ -128,13 +132,12 @@ func (b balancers) EnsureLoadBalancer(
 
 // change sets the backends if they differ.
 func (b balancers) change(
-	ctx context.Context, service *v1.Service, is sky.LoadBalancer, nodes []*v1.Node,
+	ctx context.Context, service *v1.Service, is sky.LoadBalancer, to []string,
 ) error {
-	want := backends(nodes)
-	if slices.Equal(is.Backends, want) {
+	if slices.Equal(is.Backends, to) {
 		return nil
 	}
-	is.Backends = want
+	is.Backends = to
 	_, err := ask[sky.LoadBalancer](
 		ctx, b.client, http.MethodPut, "/v1/loadbalancers/"+is.ID, string(service.UID), is,
 	)
@@ -144,12 +147,16 @@ func (b balancers) change(
 func (b balancers) UpdateLoadBalancer(
 	ctx context.Context, _ string, service *v1.Service, nodes []*v1.Node,
 ) error {
+	to, err := backends(nodes)
+	if err != nil {
+		return err
+	}
 	found, err := b.find(ctx, service)
 	if err != nil {
 		return err
 	}
 	for _, is := range found {
-		if err := b.change(ctx, service, is, nodes); err != nil {
+		if err := b.change(ctx, service, is, to); err != nil {
 			return err
 		}
 	}
@@ -173,17 +180,19 @@ func (b balancers) EnsureLoadBalancerDeleted(
 	return nil
 }
 
-func backends(nodes []*v1.Node) []string {
+// backends returns the nodes' addresses. A node without one is an error: upstream tries again after
+// an error, but not when a node that it knows gets its address.
+func backends(nodes []*v1.Node) ([]string, error) {
 	var addresses []string
 	for _, n := range nodes {
-		for _, a := range n.Status.Addresses {
-			if a.Type == v1.NodeInternalIP {
-				addresses = append(addresses, a.Address)
-			}
+		i := slices.IndexFunc(n.Status.Addresses, func(a v1.NodeAddress) bool { return a.Type == v1.NodeInternalIP })
+		if i < 0 {
+			return nil, fmt.Errorf("node %s has no internal address yet", n.Name)
 		}
+		addresses = append(addresses, n.Status.Addresses[i].Address)
 	}
 	slices.Sort(addresses)
-	return addresses
+	return addresses, nil
 }
 
 // instances implements cloudprovider.InstancesV2.
