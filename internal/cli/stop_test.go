@@ -176,7 +176,8 @@ func TestStopAndStartWait(t *testing.T) {
 				l.age(time.Since(testNow))
 				c := newCluster(l)
 				c.clock = clock.RealClock{} // virtual
-				defer time.AfterFunc(7*time.Second, func() { c.change(t, l, test.change) }).Stop()
+				// Between two looks: at one, either could come first.
+				defer time.AfterFunc(7*time.Second+waitInterval/2, func() { c.change(t, l, test.change) }).Stop()
 				out, progress, err := c.run(t, "", strings.Fields(test.args)...)
 				if !strings.Contains(progress, test.progress) {
 					t.Errorf("progress\n%s, want %q in it", progress, test.progress)

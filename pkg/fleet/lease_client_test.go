@@ -92,10 +92,16 @@ func TestLeasesHaveAConnectionOfTheirOwn(t *testing.T) {
 type wire struct {
 	net.Conn
 	dead, closed atomic.Bool
+	// lost receives a value, if there is room for it, when something is lost.
+	lost chan struct{}
 }
 
 func (w *wire) Write(b []byte) (int, error) {
 	if w.dead.Load() {
+		select {
+		case w.lost <- struct{}{}:
+		default:
+		}
 		return len(b), nil
 	}
 	return w.Conn.Write(b)
@@ -106,13 +112,31 @@ func (w *wire) Close() error {
 	return w.Conn.Close()
 }
 
+// lapsing is a context whose deadline passes when its channel is closed.
+type lapsing struct {
+	context.Context
+	done chan struct{}
+}
+
+func (c lapsing) Done() <-chan struct{} { return c.done }
+
+func (c lapsing) Err() error {
+	select {
+	case <-c.done:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
 // TestSilentConnectionIsReplaced checks that a request after one that got no answer uses another
 // connection, unless the first connection has brought something meanwhile.
 func TestSilentConnectionIsReplaced(t *testing.T) {
-	release := make(chan struct{})
+	arrived, release := make(chan struct{}), make(chan struct{})
 	seen := &peers{byPath: map[string]string{}}
 	kubeconfig := serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/apis/coordination.k8s.io/v1/namespaces/ns/leases/slow" {
+			close(arrived)
 			select {
 			case <-release:
 			case <-r.Context().Done():
@@ -127,7 +151,7 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		wires = append(wires, &wire{Conn: conn})
+		wires = append(wires, &wire{Conn: conn, lost: make(chan struct{}, 1)})
 		return wires[len(wires)-1], nil
 	}
 	client, err := kubernetes.NewForConfig(LeaseConfig(kubeconfig, "fleet-0"))
@@ -138,25 +162,28 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 		_, err := client.CoordinationV1().Leases("ns").Get(ctx, name, metav1.GetOptions{})
 		return err
 	}
-	within := func(d time.Duration, name string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), d)
-		defer cancel()
-		return get(ctx, name)
+	// until sends a request whose deadline passes once somebody has said so.
+	until := func(lapse <-chan struct{}, name string) error {
+		ctx := lapsing{t.Context(), make(chan struct{})}
+		answer := make(chan error)
+		go func() { answer <- get(ctx, name) }()
+		<-lapse
+		close(ctx.done)
+		return <-answer
 	}
 	if err := get(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
 
-	slow := make(chan error)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	go func() { slow <- get(ctx, "slow") }()
-	for ctx.Err() == nil {
+	beside := make(chan struct{})
+	go func() {
+		defer close(beside)
+		<-arrived
 		if err := get(t.Context(), "b"); err != nil {
-			t.Fatal(err)
+			t.Error(err)
 		}
-	}
-	if err := <-slow; !errors.Is(err, context.DeadlineExceeded) {
+	}()
+	if err := until(beside, "slow"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the slow request ended with %v", err)
 	}
 	if err := get(t.Context(), "c"); err != nil || len(wires) != 1 {
@@ -164,13 +191,15 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 	}
 
 	wires[0].dead.Store(true)
-	if err := within(300*time.Millisecond, "d"); !errors.Is(err, context.DeadlineExceeded) {
+	if err := until(wires[0].lost, "d"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the lost request ended with %v", err)
 	}
 	if !wires[0].closed.Load() {
 		t.Error("the dead connection is kept")
 	}
-	if err := within(time.Minute, "e"); err != nil || len(wires) != 2 {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := get(ctx, "e"); err != nil || len(wires) != 2 {
 		t.Errorf("%v, %d connections after the first has died, want two", err, len(wires))
 	}
 }

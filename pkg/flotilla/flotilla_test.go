@@ -515,29 +515,34 @@ func TestFailBetweenWarmAndRun(t *testing.T) {
 }
 
 func TestWhoHasNothingToDoKeepsTheShard(t *testing.T) {
-	done := make(chan struct{})
-	instance, running, err := buildOf(t, func(context.Context, *Shard) (Runnable, error) {
-		return RunnableFunc(func(context.Context) error { close(done); return nil }), nil
+	synctest.Test(t, func(t *testing.T) {
+		done := make(chan struct{})
+		f := newFleet(t, func(o *Options) { o.Clock = clock.RealClock{} })
+		instance, running, err := buildIn(t, f, func(context.Context, *Shard) (Runnable, error) {
+			return RunnableFunc(func(context.Context) error { close(done); return nil }), nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		returned := make(chan error, 1)
+		go func() { returned <- instance.Run(ctx) }()
+		<-done
+		synctest.Wait()
+		select {
+		case err := <-returned:
+			t.Fatalf("Run has returned %v though its context has not ended", err)
+		default:
+		}
+		cancel()
+		if err := <-returned; err != nil {
+			t.Error(err)
+		}
+		if running.Load() > 1 {
+			t.Errorf("Running was called %d times", running.Load())
+		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	returned := make(chan error)
-	go func() { returned <- instance.Run(ctx) }()
-	<-done
-	select {
-	case err := <-returned:
-		t.Fatalf("Run has returned %v though its context has not ended", err)
-	default:
-	}
-	cancel()
-	if err := <-returned; err != nil {
-		t.Error(err)
-	}
-	if running.Load() > 1 {
-		t.Errorf("Running was called %d times", running.Load())
-	}
 }
 
 // closer counts how often it is closed.

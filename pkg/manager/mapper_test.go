@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -77,7 +78,7 @@ func TestDiscoveryIsWithinTheControllersLimit(t *testing.T) {
 		var asked atomic.Int32
 		f, err := flotilla.New(
 			&rest.Config{Host: "https://127.0.0.1:1", Transport: groups{&asked}, RateLimiter: fleet.limit},
-			flotilla.Options{Fleet: fleet.name, Namespace: "a", Member: "a"},
+			flotilla.Options{Fleet: fleet.name, Namespace: "a", Member: "a", HandoffTimeout: time.Hour},
 		)
 		if err != nil {
 			t.Fatal(err)
