@@ -232,10 +232,14 @@ func (p *Planner) plan(ctx context.Context) bool {
 		if !worth {
 			continue
 		}
-		if !p.write(ctx, lease, change.Plan) {
-			p.unanswered = &sent{change, l.Now()}
+		if err := p.Write(ctx, lease.Lease, change.Plan); err != nil {
+			p.failed(ctx, err)
+			if !apierrors.IsConflict(err) {
+				p.unanswered = &sent{change, l.Now()}
+			}
 			return false
 		}
+		p.unanswered = nil
 		p.count(change, l.Now())
 		klog.FromContext(ctx).Info("Replanned", "ring", ring.Name, "generation", change.Plan.Generation, "steps", len(change.Steps),
 			"moved", change.Moved, "cut", change.Cut, "before", change.Before.Ratio(), "after", change.After.Ratio())

@@ -123,7 +123,7 @@ func (p *Planner) around(ctx context.Context, o outlook, keep kept) (shard.Propo
 	return proposal, worth, err
 }
 
-// sent is a change of plan and when it was sent.
+// sent is a change of plan whose write failed, and when it was sent.
 type sent struct {
 	change
 	at time.Time
