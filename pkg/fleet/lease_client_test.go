@@ -133,10 +133,11 @@ func (c lapsing) Err() error {
 // connection, unless the first connection has brought something meanwhile.
 func TestSilentConnectionIsReplaced(t *testing.T) {
 	arrived, release := make(chan struct{}), make(chan struct{})
+	arrive := sync.OnceFunc(func() { close(arrived) })
 	seen := &peers{byPath: map[string]string{}}
 	kubeconfig := serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/apis/coordination.k8s.io/v1/namespaces/ns/leases/slow" {
-			close(arrived)
+			arrive()
 			select {
 			case <-release:
 			case <-r.Context().Done():
@@ -165,9 +166,13 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 	// until sends a request whose deadline passes once somebody has said so.
 	until := func(lapse <-chan struct{}, name string) error {
 		ctx := lapsing{t.Context(), make(chan struct{})}
-		answer := make(chan error)
+		answer := make(chan error, 1)
 		go func() { answer <- get(ctx, name) }()
-		<-lapse
+		select {
+		case <-lapse:
+		case err := <-answer:
+			return err
+		}
 		close(ctx.done)
 		return <-answer
 	}

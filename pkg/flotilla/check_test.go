@@ -81,7 +81,7 @@ func halvesOf(t *testing.T) (names [2]string) {
 func checked(t *testing.T, build Build, change ...func(*Options)) *Fleet {
 	t.Helper()
 	f := newFleet(t, func(o *Options) {
-		o.HandoffTimeout = time.Hour // They return, however slow the machine is.
+		o.HandoffTimeout = time.Hour // Controllers return, however slow the machine is.
 		for _, c := range change {
 			c(o)
 		}

@@ -62,21 +62,21 @@ func TestCanary(t *testing.T) {
 	r.replace(t, "canary-2", later)
 	aborted := window{member: f.incarnation(t, "canary-2"), began: time.Now()}
 	r.tries(t, "canary-2")
-	r.operator.run(t, "canary", "abort", "--wait=4m")
+	r.operator.run(t, "canary", "abort", "--wait=3m")
 	r.holds(t, "canary-2", 0)
 	if err := r.members["canary-2"].Ready(t.Context()); err != nil {
 		t.Errorf("canary-2, which should have no shards, is not ready: %v", err)
 	}
 	r.replace(t, "canary-2", present)
 	aborted.ended = time.Now()
-	r.operator.run(t, "canary", "forget", "--wait=4m")
+	r.operator.run(t, "canary", "forget", "--wait=3m")
 
 	r.begin(t)
 	r.replace(t, "canary-2", later)
 	promoted := window{member: f.incarnation(t, "canary-2"), began: time.Now()}
 	r.tries(t, "canary-2")
 	promoted.ended = time.Now()
-	r.operator.run(t, "canary", "promote", "--wait=4m")
+	r.operator.run(t, "canary", "promote", "--wait=3m")
 	harness.Eventually(t, harness.Patience, "canary-2 has its share", func(context.Context) error {
 		if n := f.heldBy(t, "canary-2"); n <= len(triedNamespaces) {
 			return fmt.Errorf("canary-2 holds %d shards", n)
@@ -108,7 +108,7 @@ type canaryRun struct {
 // begin starts the canary, and waits until its namespaces have shards of their own.
 func (r *canaryRun) begin(t *testing.T) {
 	t.Helper()
-	out := r.operator.run(t, "canary", "start", "--namespaces="+strings.Join(triedNamespaces, ","), "--version="+laterVersion, "--by=test", "--wait=4m")
+	out := r.operator.run(t, "canary", "start", "--namespaces="+strings.Join(triedNamespaces, ","), "--version="+laterVersion, "--by=test", "--wait=3m")
 	if !strings.Contains(out, "no live member has "+laterVersion+" yet") {
 		t.Errorf("start says\n%s", out)
 	}

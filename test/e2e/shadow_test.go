@@ -201,8 +201,9 @@ func (m *migration) requireReads(t *testing.T) {
 	// The shadow counts what is refused from its start on, and the API server may learn of the
 	// rights late.
 	harness.Eventually(t, harness.Patience, "the rights are in force", func(ctx context.Context) error {
-		out, err := exec.CommandContext(ctx, harness.Binary(t, m.plane, "kubectl"), "--kubeconfig="+kubeconfig, "auth", "can-i", "list", "nodes").CombinedOutput()
-		if err != nil {
+		ask := exec.CommandContext(ctx, harness.Binary(t, m.plane, "kubectl"), "auth", "can-i", "list", "nodes")
+		ask.Env = []string{"KUBECONFIG=" + kubeconfig, "HOME=" + t.TempDir()}
+		if out, err := ask.CombinedOutput(); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		return nil

@@ -88,20 +88,30 @@ func TestCollectorsOfParts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The cluster's collector learns of ConfigMaps and of the owner by different watches. Once it
-	// has deleted a later ConfigMap, it knows all those that the owner waits for.
+	// A collector learns of owners and of dependents by different watches. Once it has deleted a
+	// later dependent of an absent owner, it knows all those that wait.
 	gone := owner.DeepCopy()
 	gone.Name, gone.UID = "never-was", "never-was"
 	if _, err := client.CoreV1().ConfigMaps(spaces[0]).Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Name: "later", OwnerReferences: ref("rbac.authorization.k8s.io/v1", "ClusterRole", gone)}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
-		if _, err := client.CoreV1().ConfigMaps(spaces[0]).Get(ctx, "later", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the ConfigMap of an absent owner exists (%v)", err)
+	for _, space := range spaces {
+		if _, err := client.CoreV1().Secrets(space).Create(ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{
+			Name: "later", OwnerReferences: ref("v1", "ConfigMap", gone)}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
 		}
-		return nil
-	})
+	}
+	for _, space := range spaces {
+		eventually(t, func() error {
+			_, err := client.CoreV1().ConfigMaps(space).Get(ctx, "later", metav1.GetOptions{})
+			_, secretErr := client.CoreV1().Secrets(space).Get(ctx, "later", metav1.GetOptions{})
+			if !apierrors.IsNotFound(err) || !apierrors.IsNotFound(secretErr) {
+				return fmt.Errorf("a dependent of an absent owner exists in %s (%v, %v)", space, err, secretErr)
+			}
+			return nil
+		})
+	}
 	if err := client.RbacV1().ClusterRoles().Delete(ctx, owner.Name, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}); err != nil {
 		t.Fatal(err)
 	}

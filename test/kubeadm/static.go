@@ -260,8 +260,8 @@ func (c *cluster) upgradeNodes(ctx context.Context, kind string, check func(*nod
 }
 
 // upgradeNode runs a block with kubeadm upgrade, and again, as the handbook says, if an API server
-// did not answer kubeadm in time: a minute after kubeadm has restarted an etcd, one may still wait
-// for it.
+// did not answer kubeadm in time: a minute after kubeadm has restarted a node's etcd, the node's API
+// server may still wait for it.
 func (c *cluster) upgradeNode(ctx context.Context, n *node, block string) error {
 	err := c.follow(ctx, n, block)
 	if err == nil || !strings.Contains(err.Error(), "Client.Timeout exceeded") {

@@ -161,7 +161,6 @@ func TestFillDoesNotWait(t *testing.T) {
 	})
 }
 
-// collections returns how many garbage collections there have been.
 // TestEndsWhileItWaits checks that Run returns when ctx ends, and releases nothing after that.
 func TestEndsWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -392,33 +392,36 @@ var distinct atomic.Int32
 // that.
 func (sb *sandbox) busy(t *testing.T) {
 	t.Helper()
-	var made []id
-	for space := range sb.spaces {
-		made = append(made, id{configMap.name, space, ""}, id{thing.name, space, ""})
-	}
-	made = append(made, id{clusterRole.name, -1, ""}, id{globe.name, -1, ""})
-	for i := range made {
-		made[i].name = fmt.Sprintf("busy-%d-%d", distinct.Add(1), i)
-		owner := k
-		if made[i].space >= 0 && i%2 == 0 {
-			owner = id{configMap.name, made[i].space, "n"}
+	sb.collects(t, [][2]kind{{configMap, configMap}, {thing, clusterRole}, {clusterRole, clusterRole}, {globe, clusterRole}})
+}
+
+// collects creates objects of kinds, in each namespace if they are namespaced, whose owners of other
+// kinds, each the second of two, never were. It waits until the collectors have deleted them.
+func (sb *sandbox) collects(t *testing.T, pairs [][2]kind) {
+	t.Helper()
+	made := map[id]bool{}
+	for _, pair := range pairs {
+		spaces := 1
+		if pair[0].namespaced {
+			spaces = len(sb.spaces)
 		}
-		_, err := sb.create(t.Context(), made[i], []edge{{owner: owner, fault: never}})
-		if err != nil && !apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
-			t.Fatal(err)
+		for space := range spaces {
+			o := named(pair[0], space, fmt.Sprintf("busy-%d", distinct.Add(1)))
+			_, err := sb.create(t.Context(), o, []edge{{owner: named(pair[1], space, "owner"), fault: never}})
+			if err != nil && !apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
+				t.Fatal(err)
+			}
+			made[o] = true
 		}
 	}
 	harness.Eventually(t, *patience, "something else is collected", func(ctx context.Context) error {
 		now, err := sb.state(ctx, kinds)
-		if err != nil {
-			return err
-		}
-		for _, o := range made {
-			if _, there := now[o]; there {
+		for o := range now {
+			if made[o] {
 				return fmt.Errorf("%v exists", o)
 			}
 		}
-		return nil
+		return err
 	})
 }
 
