@@ -45,20 +45,17 @@ func TestStatus(t *testing.T) {
 		}
 	}
 	s.well(t)
-	lines := s.watch(t, "status", "--watch")
-	s.watched = lines
-	events := s.watch(t, "events", "--watch")
-	s.events = events
+	s.watched, s.events = s.watch(t, "status", "--watch"), s.watch(t, "events", "--watch")
 
 	s.disagreeing(t)
 	s.twoHolders(t)
 	s.stuck(t)
 	s.unowned(t)
 
-	says(t, "status --watch", lines, "Error: PlanRefused: member fleet-0", "MemberDisagrees: member fleet-1", "over: PlanRefused: fleet-0",
+	says(t, "status --watch", s.watched, "Error: PlanRefused: member fleet-0", "MemberDisagrees: member fleet-1", "over: PlanRefused: fleet-0",
 		"Error: TwoHolders: ", "Warning: HandoffStuck: ", "Error: RingUnserved: ring cluster", "silent: member fleet-2", "expired: shard cluster/",
 		"over: RingUnserved: cluster", "joined: member fleet-2")
-	says(t, "events --watch", events, "plan-changed: plan status-plan: plan generation 3 after 2", "taken-over: shard cluster/nodes: ")
+	says(t, "events --watch", s.events, "plan-changed: plan status-plan: plan generation 3 after 2", "taken-over: shard cluster/nodes: ")
 	s.asPlugin(t)
 	s.asViewer(t)
 }

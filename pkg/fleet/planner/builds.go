@@ -95,7 +95,7 @@ func (p *Planner) adapt(ctx context.Context, l look, lease election.Observation)
 	if len(changes) == 0 || l.starting() || !urgent && !l.calm() {
 		return false
 	}
-	if !p.write(ctx, lease, next) {
+	if p.write(ctx, lease, next) != nil {
 		return false
 	}
 	var texts []string

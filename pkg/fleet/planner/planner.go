@@ -218,7 +218,7 @@ func (p *Planner) plan(ctx context.Context) bool {
 		// Somebody deleted the plan's Lease, or spoilt it while some members did not know a good
 		// plan. So two plans are in force.
 		current.Generation = generation + 1
-		return p.write(ctx, lease, current)
+		return p.write(ctx, lease, current) == nil
 	}
 	if p.adapt(ctx, l, lease) {
 		return true
@@ -232,8 +232,7 @@ func (p *Planner) plan(ctx context.Context) bool {
 		if !worth {
 			continue
 		}
-		if err := p.Write(ctx, lease.Lease, change.Plan); err != nil {
-			p.failed(ctx, err)
+		if err := p.write(ctx, lease, change.Plan); err != nil {
 			if !apierrors.IsConflict(err) {
 				p.unanswered = &sent{change, l.Now()}
 			}
@@ -302,12 +301,12 @@ func (p *Planner) putBack(ctx context.Context, inForce *inforce.Plan, lease elec
 // errPutBack is the Err of the event for a restored plan.
 var errPutBack = errors.New("what was there could not be used and is in annotation " + leaseapi.RejectedAnnotation)
 
-func (p *Planner) write(ctx context.Context, lease election.Observation, plan shard.Plan) bool {
+func (p *Planner) write(ctx context.Context, lease election.Observation, plan shard.Plan) error {
 	err := p.Write(ctx, lease.Lease, plan)
 	if err != nil {
 		p.failed(ctx, err)
 	}
-	return err == nil
+	return err
 }
 
 // failed logs why the plan could not be written, unless the reason is a conflict: somebody else
