@@ -57,15 +57,24 @@ func TestRunbooks(t *testing.T) {
 // capital letter.
 var said = regexp.MustCompile("(?:`|grep ')([A-Z][a-z]+ [a-z][A-Za-z ]+)(?:`|')")
 
-// TestRunbooksQuoteTheLog checks that log messages in runbooks exist in the code.
+// verbose matches a line of code that logs only with -v: a klog call, or an entry of pkg/events.
+// Comments match too, since they log nothing.
+var verbose = regexp.MustCompile(`\.V\(|\.at\(|^\s*//`)
+
+// TestRunbooksQuoteTheLog checks that log messages in runbooks are logged at the verbosity that the
+// manifests have, which set no -v.
 func TestRunbooksQuoteTheLog(t *testing.T) {
-	var source strings.Builder
+	var source strings.Builder // of lines that log without -v
 	collect := func(path string, _ os.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
 		content, err := os.ReadFile(path)
-		source.Write(content)
+		for line := range strings.Lines(string(content)) {
+			if !verbose.MatchString(line) {
+				source.WriteString(line)
+			}
+		}
 		return err
 	}
 	for _, top := range []string{"internal", "pkg"} {
@@ -74,7 +83,7 @@ func TestRunbooksQuoteTheLog(t *testing.T) {
 		}
 	}
 	found := 0
-	for _, name := range shipped(t).Names() {
+	for _, name := range append(shipped(t).Names(), "../troubleshoot") {
 		content, err := os.ReadFile(filepath.Join(root(t), runbooks, name+".md"))
 		if err != nil {
 			t.Fatal(err)
@@ -82,11 +91,11 @@ func TestRunbooksQuoteTheLog(t *testing.T) {
 		for _, match := range said.FindAllStringSubmatch(string(content), -1) {
 			found++
 			if !strings.Contains(source.String(), match[1]) {
-				t.Errorf("%s.md quotes %q, which nothing logs", name, match[1])
+				t.Errorf("%s.md quotes %q, which nothing logs, or only with -v", name, match[1])
 			}
 		}
 	}
-	if found < 5 {
+	if found < 15 {
 		t.Errorf("found %d messages: the test reads less than it should", found)
 	}
 }
