@@ -143,6 +143,7 @@ var runbooks = map[Kind]string{
 	PlanMissing:             page("FlotillaWithoutPlan"),
 	PlanUnreadable:          page("FlotillaPlanRefused"),
 	PlanRefused:             page("FlotillaPlanRefused"),
+	ControllersLacking:      page("FlotillaControllersLacking"),
 	MemberDisagrees:         page("FlotillaMembersDisagree"),
 	LeaderLocksDiffer:       page("FlotillaLeaderLockNotHeld"),
 	RingUnserved:            page("FlotillaShardWithoutOwner"),

@@ -242,6 +242,12 @@ func plans() []scenario {
 		}, []moment{
 			quiet(from + 90*second), fires(from+150*second, "FlotillaPlanRefused", "FlotillaWithoutPlan"), quiet(to),
 		}},
+		{"a member's version lacks controllers for half an hour", func(f fleet) {
+			f.set(members[1], "flotilla_plan_controllers_lacking", "", from, from+35*minute, 2)
+		}, []moment{quiet(from + 29*minute), fires(from+31*minute, "FlotillaControllersLacking"), quiet(from + 35*minute)}},
+		{"a rollout from minor to minor", func(f fleet) {
+			f.set(members[1], "flotilla_plan_controllers_lacking", "", from, from+25*minute, 2)
+		}, always()},
 		{"members place a ring differently", func(f fleet) {
 			f.set(members[1], "flotilla_ring_hash_info", `ring="cluster",hash="aaaa"`, from, to, nan)
 			f.set(members[1], "flotilla_ring_hash_info", `ring="cluster",hash="dddd"`, from, to, 1)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -111,7 +112,8 @@ func heavyNamespaces(t *testing.T, w *fixture) func(*testing.T) {
 func badCanary(t *testing.T, w *fixture) func(*testing.T) {
 	const version = "v1.37.99"
 	w.command(t, nil, "flotilla", "canary", "start", "--namespaces=work-0,work-1", "--version="+version, "--wait=3m")
-	w.binaries[names[2]] = w.build(t, version)
+	w.binaries[names[2]] = w.build(t, "-ldflags=-X k8s.io/component-base/version.gitVersion="+version+
+		" -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37")
 	w.restart(t, names[2])
 	w.proxy.set(func(r *http.Request, _ <-chan struct{}) {
 		if r.Method != http.MethodGet && strings.HasPrefix(r.URL.Path, "/apis/apps/v1/namespaces/work-") {
@@ -136,12 +138,26 @@ func badCanary(t *testing.T, w *fixture) func(*testing.T) {
 	}
 }
 
-// build builds a member that reports the given version.
-func (w *fixture) build(t *testing.T, version string) string {
+// otherMinor restarts a member as one of a later minor version, which lacks two controllers.
+func otherMinor(t *testing.T, w *fixture) func(*testing.T) {
+	later := filepath.Join(t.TempDir(), harness.Fleet)
+	script := fmt.Sprintf("#!/bin/sh\nFLOTILLA_CATALOGUE=later exec %s \"$@\"\n", w.build(t, "-tags=planted"))
+	if err := os.WriteFile(later, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w.binaries[names[1]] = later
+	w.restart(t, names[1])
+	return func(t *testing.T) {
+		delete(w.binaries, names[1])
+		w.restart(t, names[1])
+	}
+}
+
+// build builds a member with the given flag for the compiler or the linker.
+func (w *fixture) build(t *testing.T, flag string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), harness.Fleet)
-	flags := "-X k8s.io/component-base/version.gitVersion=" + version + " -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37"
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags="+flags, "-o", binary, "./cmd/flotilla")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", flag, "-o", binary, "./cmd/flotilla")
 	build.Dir = w.root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", build, err, out)

@@ -49,6 +49,7 @@ func allFaults() []fault {
 		{name: "one member has the heavy namespaces", alerts: []string{"FlotillaLoadUneven"}, happen: heavyNamespaces},
 		{name: "all members are stopped", alerts: []string{"FlotillaDown"}, happen: away},
 		{name: "the fleet starts with junk for a plan", alerts: []string{"FlotillaWithoutPlan", "FlotillaPlanRefused"}, happen: junkPlan},
+		{name: "a member of another minor version stays", alerts: []string{"FlotillaControllersLacking"}, never: []string{"FlotillaPlanRefused"}, happen: otherMinor},
 		{
 			name: "somebody else holds the leader lock", alerts: []string{"FlotillaLeaderLockNotHeld"},
 			never: []string{"FlotillaShardWithoutOwner", "FlotillaHandoffStuck", "FlotillaDown", "FlotillaLeaderLockWithoutHolder"}, happen: heldLeaderLock,
