@@ -133,6 +133,34 @@ type subject struct {
 	calls   int
 }
 
+// TestListAfterAForgottenWatch has an API server without streaming lists forget the version that
+// informers are at, while they are behind. Whoever got its first list in pages must not ask for that
+// version again.
+func TestListAfterAForgottenWatch(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				run := newModelRun(t, rand.New(rand.NewPCG(seed, 0)))
+				h := run.history
+				h.set(func() { h.streams, h.down, h.lag = false, false, 2*time.Second })
+				for range 60 {
+					h.write()
+				}
+				run.begin(0)
+				run.toggleSlim()
+				time.Sleep(time.Minute) // virtual
+				for range 20 {
+					h.write()
+				}
+				h.disturb(true)
+				time.Sleep(5 * time.Minute) // virtual: longer than reflectors back off
+				run.look()
+				run.checkEnd()
+			})
+		})
+	}
+}
+
 func newModelRun(t *testing.T, random *rand.Rand) *modelRun {
 	h := newHistoryServer(random)
 	server := &apiServer{shards: random.IntN(4) == 0}

@@ -196,6 +196,12 @@ func (h *historyServer) List(ctx context.Context, o metav1.ListOptions) (runtime
 		if _, err := fmt.Sscanf(o.Continue, "%d/%d", &version, &from); err != nil {
 			panic(err)
 		}
+	case o.ResourceVersion != "" && o.Limit > 0 && o.ResourceVersionMatch == "":
+		// Exactly this version, as API servers answer. etcd still has it.
+		var err error
+		if version, err = strconv.Atoi(o.ResourceVersion); err != nil {
+			panic(err)
+		}
 	case o.ResourceVersion != "":
 		version = h.sinceLocked(o.ResourceVersion)
 	}
