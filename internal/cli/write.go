@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -66,10 +67,16 @@ func (c *connection) write(ctx context.Context, r *status.Reading, plan shard.Pl
 }
 
 // writeIf reads, computes and writes until nobody has written meanwhile. compute returns the plan
-// to write, or false if there is nothing to write.
+// to write, or false if there is nothing to write. If the answer to a write is lost, and the plan
+// there is a later one, it may have followed ours: computing again might do the same a second time.
 func (c *connection) writeIf(ctx context.Context, compute func(*status.Reading) (shard.Plan, bool, error)) error {
-	var plan shard.Plan
+	var unanswered []shard.Plan
 	return c.settle(ctx, func(r *status.Reading) (func() error, error) {
+		for _, plan := range unanswered {
+			if r.Plan.Generation > plan.Generation {
+				return nil, fmt.Errorf("it is not known whether plan generation %d was written: the plan is generation %d by now, look at it before you try again", plan.Generation, r.Plan.Generation)
+			}
+		}
 		next, wanted, err := compute(r)
 		if err == nil && next.Generation > 0 && (wanted || next.Digest() != r.Plan.Digest()) {
 			_, err = leaseapi.WithPlan(c.target.Fleet, r.PlanLease, next) // does it fit on the Lease?
@@ -77,11 +84,18 @@ func (c *connection) writeIf(ctx context.Context, compute func(*status.Reading) 
 		if err != nil || !wanted {
 			return nil, err
 		}
-		plan = next
-		return func() error { return c.write(ctx, r, plan) }, nil
+		return func() error {
+			err := c.write(ctx, r, next)
+			if err != nil && isUnknown(err) {
+				unanswered = append(unanswered, next)
+			}
+			return err
+		}, nil
 	}, func(r *status.Reading) bool {
 		there, err := leaseapi.PlanOn(r.PlanLease)
-		return err == nil && there.Generation == plan.Generation && there.Digest() == plan.Digest()
+		return err == nil && slices.ContainsFunc(unanswered, func(plan shard.Plan) bool {
+			return there.Generation == plan.Generation && there.Digest() == plan.Digest()
+		})
 	})
 }
 
