@@ -101,9 +101,9 @@ type Planner struct {
 	content map[string]content
 	// moved is when this planner last moved or made each shard because of weights.
 	moved map[shard.ID]time.Time
-	// unanswered is the last change whose write failed, until it is known whether the server made
-	// it nevertheless; nil for none.
-	unanswered *sent
+	// unanswered are the changes whose writes failed, until it is known whether the server made them
+	// nevertheless.
+	unanswered []sent
 	// tried is when this planner last tried to empty each Lease.
 	tried map[string]time.Time
 	// unadapted is why the plan could not be adapted to the members' builds the last time.
@@ -234,7 +234,7 @@ func (p *Planner) plan(ctx context.Context) bool {
 		}
 		if err := p.write(ctx, lease, change.Plan); err != nil {
 			if !apierrors.IsConflict(err) {
-				p.unanswered = &sent{change, l.Now()}
+				p.unanswered = append(p.unanswered, sent{change, l.Now()})
 			}
 			return false
 		}

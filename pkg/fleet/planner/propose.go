@@ -129,16 +129,18 @@ type sent struct {
 	at time.Time
 }
 
-// answer counts the change that was not answered if it is the plan in force.
+// answer counts a change that was not answered if it is the plan in force, or if a later plan is,
+// which may have followed it.
 func (p *Planner) answer(inForce *inforce.Plan) {
-	u := p.unanswered
-	if u == nil || inForce.Generation < u.Plan.Generation {
-		return
-	}
-	if inForce.Generation == u.Plan.Generation && inForce.Digest() == u.Plan.Digest() {
-		p.count(u.change, u.at)
-	}
-	p.unanswered = nil
+	p.unanswered = slices.DeleteFunc(p.unanswered, func(u sent) bool {
+		if inForce.Generation < u.Plan.Generation {
+			return false
+		}
+		if inForce.Generation > u.Plan.Generation || inForce.Digest() == u.Plan.Digest() {
+			p.count(u.change, u.at)
+		}
+		return true
+	})
 }
 
 // count records when a change of plan was made, and which shards it has moved or made because of

@@ -2,9 +2,12 @@ package planner
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/pkg/fleet/inforce"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -48,6 +51,43 @@ func newOutlook(t *testing.T, homes string, weights []int64, carried map[string]
 	}
 	o.weights.Carried = carried
 	return o
+}
+
+// TestWhichUnansweredChangeCounts has two changes of the same generation that were not answered. Only
+// the one in force counts; if a later plan is in force, either may have been before it.
+func TestWhichUnansweredChangeCounts(t *testing.T) {
+	now := time.Unix(1000, 0)
+	change := func(n int, moved string, generation int64) change {
+		plan := testPlan(t, n)
+		plan.Generation = generation
+		step := shard.Step{Kind: shard.StepSplit, Shard: shard.ID{Ring: "namespaces", Name: moved}}
+		return change{Proposal: shard.Proposal{Plan: plan, Steps: []shard.Step{step}}}
+	}
+	later := testPlan(t, 8)
+	later.Generation = 4
+	for name, test := range map[string]struct {
+		inForce   shard.Plan
+		counted   string // names of shards
+		remaining int
+	}{
+		"neither yet":     {testPlan(t, 2), "", 2},
+		"the first":       {change(3, "", 2).Plan, "first", 0},
+		"the second":      {change(4, "", 2).Plan, "second", 0},
+		"somebody else's": {change(5, "", 2).Plan, "", 0},
+		"a later one":     {later, "first second", 0},
+	} {
+		p := newTestPlanner(time.Time{})
+		p.unanswered = []sent{{change(3, "first", 2), now}, {change(4, "second", 2), now}}
+		p.answer(inforce.New(test.inForce))
+		var counted []string
+		for id := range p.moved {
+			counted = append(counted, id.Name)
+		}
+		slices.Sort(counted)
+		if got := strings.Join(counted, " "); got != test.counted || len(p.unanswered) != test.remaining || p.last.IsZero() != (test.counted == "") {
+			t.Errorf("%s: %q counted, %d remain, last change at %v; want %q, %d", name, got, len(p.unanswered), p.last, test.counted, test.remaining)
+		}
+	}
 }
 
 // TestRightlyWithoutRanges tests a member, c, that carries more than a fair share and so has no
