@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -91,6 +92,38 @@ func TestLastMemberReleasesLeaderLocks(t *testing.T) {
 		<-b.ended
 		s.isHeld("main", "")
 		s.allHeldByNobody()
+	})
+}
+
+// listing calls listed after each list.
+type listing struct {
+	Leases
+	listed func()
+}
+
+func (l listing) List(ctx context.Context, opts metav1.ListOptions) (*coordinationv1.LeaseList, error) {
+	list, err := l.Leases.List(ctx, opts)
+	l.listed()
+	return list, err
+}
+
+// TestLeaderLockOfAMemberThatHasJustStarted has somebody renew the leader lock just after the last
+// member has read that nobody else is left.
+func TestLeaderLockOfAMemberThatHasJustStarted(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
+		var leaving atomic.Bool
+		renew := func() {
+			if leaving.Load() {
+				s.store.Tamper("main", func(lease *coordinationv1.Lease) { lease.Spec.RenewTime = ptr.To(metav1.NowMicro()) })
+			}
+		}
+		a := s.launch("a", func(c *Config) { c.LeaderLocks, c.Leases = []string{"main"}, listing{c.Leases, renew} })
+		pass(time.Minute)
+		s.allHeld("a")
+		leaving.Store(true)
+		a.stop()
+		<-a.ended
+		s.isHeld("main", "flotilla_fleet")
 	})
 }
 

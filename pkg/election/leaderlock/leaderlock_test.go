@@ -46,7 +46,7 @@ func TestLeaderLockLife(t *testing.T) {
 		if r := h.record(); r.Transitions != 1 || !r.AcquireTime.Equal(first.AcquireTime) || time.Since(r.RenewTime) > 3*s {
 			t.Errorf("The Lease is %+v after five minutes", r)
 		}
-		if err := a.lock.Release(t.Context()); !errors.Is(err, ErrBusy) {
+		if err := a.lock.Release(t.Context(), h.Store.Get(lockName)); !errors.Is(err, ErrBusy) {
 			t.Errorf("Release() before Run has returned = %v, want ErrBusy", err)
 		}
 		a.Stop()
@@ -56,7 +56,7 @@ func TestLeaderLockLife(t *testing.T) {
 		}
 		h.expectRecord(lockSelf, 1)
 		b.Stop()
-		if err := b.lock.Release(t.Context()); err != nil {
+		if err := b.lock.Release(t.Context(), h.Store.Get(lockName)); err != nil {
 			t.Errorf("Release() = %v, want nil", err)
 		}
 		h.expectRecord("", 1)
@@ -408,27 +408,25 @@ func TestLeaderLockRelease(t *testing.T) {
 	}
 	inBubble(t, func(t *testing.T, h *harness) {
 		a := stopped(t, h)
-		a.client.Delay(1, 0, 50*time.Millisecond, "get")
-		time.AfterFunc(20*time.Millisecond, func() {
-			h.Store.Tamper(lockName, func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = time.Now() })
-		})
-		if err := a.lock.Release(t.Context()); !errors.Is(err, ErrBusy) {
+		read := h.Store.Get(lockName)
+		h.Store.Tamper(lockName, func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = time.Now() })
+		if err := a.lock.Release(t.Context(), read); !errors.Is(err, ErrBusy) {
 			t.Errorf("Release() of a leader lock that another member renews = %v, want ErrBusy", err)
 		}
 		h.expectRecord(lockSelf, 5)
 		h.put("stock-a", 6)
-		if err := a.lock.Release(t.Context()); err != nil {
+		if err := a.lock.Release(t.Context(), h.Store.Get(lockName)); err != nil {
 			t.Errorf("Release() of a Lease of somebody else = %v, want nil", err)
 		}
 		h.expectRecord("stock-a", 6)
-		h.Store.Remove(lockName)
-		if err := a.lock.Release(t.Context()); err != nil {
+		if err := a.lock.Release(t.Context(), nil); err != nil {
 			t.Errorf("Release() of no Lease = %v, want nil", err)
 		}
+		h.put(lockSelf, 7)
 		ctx, cancel := context.WithTimeout(t.Context(), s)
 		defer cancel()
 		a.client.Block()
-		if err := a.lock.Release(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if err := a.lock.Release(ctx, h.Store.Get(lockName)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Release() without an API server = %v, want DeadlineExceeded", err)
 		}
 	})

@@ -11,39 +11,21 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 )
 
-// Release reads the Lease and clears its holder if that is still Identity, so that a standby need
-// not wait for it to expire. Only the last member of the fleet to leave may call it, after its work
-// and Run have returned: other members would have lost their right without knowing until they see
-// it. If the Lease is renewed meanwhile, Release leaves it alone and returns ErrBusy. After any
-// other error it may be retried; otherwise the Lease expires.
-func (l *Lock) Release(ctx context.Context) error {
+// Release clears the holder if lease, as it was read, names Identity and nobody has written the
+// Lease since, so that a standby need not wait for it to expire. Its caller must know, from Leases
+// read in the same list, that no member keeps the leader lock or runs anything: others would have
+// lost their right without knowing until they see it. A member that begins to after that list
+// writes the Lease first, and then the error is ErrBusy. It is ErrBusy too while Run has not
+// returned. After any other error it may be retried; otherwise the Lease expires. A nil lease, which
+// means that there is none, is nothing to release.
+func (l *Lock) Release(ctx context.Context, lease *coordinationv1.Lease) error {
 	if err := l.stopped(); err != nil {
 		return err
 	}
-	lease, err := l.cfg.Client.Get(ctx, l.cfg.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if lease == nil || leaserecord.From(lease).Holder != l.cfg.Identity {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("read Lease %s to release it: %w", l.cfg.Name, err)
-	}
-	l.cfg.Observer.Observe(lease)
-	return l.ReleaseAt(ctx, lease)
-}
-
-// ReleaseAt clears the holder if lease, as it was read, names Identity and nobody has written the
-// Lease since. Its caller must know, from Leases read in the same list, that no member keeps the
-// leader lock or runs anything. A member that begins to after that list writes the Lease first, and
-// then the error is ErrBusy. After any other error it may be retried; otherwise the Lease expires.
-func (l *Lock) ReleaseAt(ctx context.Context, lease *coordinationv1.Lease) error {
-	if err := l.stopped(); err != nil {
-		return err
-	}
-	record := leaserecord.From(lease)
-	if record.Holder != l.cfg.Identity {
-		return nil
-	}
-	cleared := leaserecord.WithoutHolder(lease, nil, stampAfter(record.RenewTime, l.cfg.Clock.Now()))
+	cleared := leaserecord.WithoutHolder(lease, nil, stampAfter(leaserecord.From(lease).RenewTime, l.cfg.Clock.Now()))
 	written, err := l.cfg.Client.Update(ctx, cleared, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) {
 		return fmt.Errorf("%w: %w", ErrBusy, err)

@@ -375,7 +375,11 @@ func (m *lockMember) release() {
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(m.t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if lock != nil && lock.Release(ctx) == nil {
+	if lock == nil {
+		return
+	}
+	lease, err := m.client.Get(ctx, lockName, metav1.GetOptions{})
+	if err == nil && lock.Release(ctx, lease) == nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.tally.Released++

@@ -15,6 +15,7 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaderlock"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/membership"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
@@ -307,7 +308,8 @@ func (l *Leadership) Release(ctx context.Context) {
 		return
 	}
 	logger := klog.FromContext(ctx)
-	if _, err := l.config.Read(ctx); err != nil {
+	list, err := l.config.Read(ctx)
+	if err != nil {
 		logger.Error(err, "Could not see whether other members are left, leaving the leader locks to expire")
 		return
 	}
@@ -315,15 +317,27 @@ func (l *Leadership) Release(ctx context.Context) {
 		logger.V(1).Info("Left the leader locks to the other members", "members", others)
 		return
 	}
-	for i, lock := range slices.Backward(h.all) {
-		if lock.Holder() != leaseapi.LeaderLockIdentity(l.config.Fleet) {
-			continue // By the list just read, the fleet was still waiting.
+	l.release(ctx, list, "this was the last member")
+}
+
+// release releases the leader locks that name the fleet as the list has them: a member that has
+// written one since keeps it.
+func (l *Leadership) release(ctx context.Context, list *coordinationv1.LeaseList, because string) {
+	logger := klog.FromContext(ctx)
+	for i, lock := range slices.Backward(l.Current().all) {
+		name := l.config.Locks[i]
+		item := slices.IndexFunc(list.Items, func(lease coordinationv1.Lease) bool { return lease.Name == name })
+		if item < 0 || leaserecord.From(&list.Items[item]).Holder != leaseapi.LeaderLockIdentity(l.config.Fleet) {
+			continue
 		}
 		releasing, cancel := context.WithTimeout(ctx, l.config.Timing.RequestTimeout())
-		if err := lock.Release(releasing); err != nil {
-			logger.Error(err, "Could not release the leader lock, it expires", "lease", l.config.Locks[i])
-		} else {
-			logger.Info("Released the leader lock: this was the last member", "lease", l.config.Locks[i])
+		switch err := lock.Release(releasing, &list.Items[item]); {
+		case errors.Is(err, leaderlock.ErrBusy):
+			logger.V(2).Info("Another member has released the leader lock, or keeps it", "lease", name)
+		case err != nil:
+			logger.Error(err, "Could not release the leader lock", "lease", name)
+		default:
+			logger.Info("Released the leader lock", "lease", name, "because", because)
 		}
 		cancel()
 	}

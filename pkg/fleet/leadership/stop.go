@@ -2,17 +2,14 @@ package leadership
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/election/leaderlock"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
@@ -282,23 +279,7 @@ func (l *Leadership) releaseStopped(ctx context.Context) {
 	if !l.mayRelease() {
 		return
 	}
-	for i, lock := range slices.Backward(l.Current().all) {
-		name := l.config.Locks[i]
-		item := slices.IndexFunc(list.Items, func(lease coordinationv1.Lease) bool { return lease.Name == name })
-		if item < 0 || leaserecord.From(&list.Items[item]).Holder != leaseapi.LeaderLockIdentity(l.config.Fleet) {
-			continue
-		}
-		releasing, cancel := context.WithTimeout(ctx, l.config.Timing.RequestTimeout())
-		switch err := lock.ReleaseAt(releasing, &list.Items[item]); {
-		case errors.Is(err, leaderlock.ErrBusy):
-			logger.V(2).Info("Another member has released the leader lock, or keeps it", "lease", name)
-		case err != nil:
-			logger.Error(err, "Could not release the leader lock, trying again", "lease", name)
-		default:
-			logger.Info("Released the leader lock: the fleet is stopped, and all members are still", "lease", name)
-		}
-		cancel()
-	}
+	l.release(ctx, list, "the fleet is stopped, and all members are still")
 }
 
 // allStill returns nil if every live member is still by the stop on the plan's Lease, and no shard
