@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // ErrDraining is the cause of the work's context once the work has been asked to stop as planned.
@@ -47,6 +49,7 @@ type Claim struct {
 	identity string
 	term     int32
 	timing   Timing
+	lease    types.UID
 	before   Observation
 	// heartbeat is nil if the claim is endless. holds reports whether the Lease was last seen with
 	// the claim's holder and term.
@@ -84,8 +87,13 @@ func (c *Claim) Name() string { return c.name }
 // Identity returns the incarnation that holds the claim.
 func (c *Claim) Identity() string { return c.identity }
 
+// Lease returns the UID of the Lease that this claim acquired; empty for an endless claim. A claim
+// whose Lease is deleted creates another one, which has another UID.
+func (c *Claim) Lease() types.UID { return c.lease }
+
 // Before returns the Lease that this claim acquired, as observed before: its last holder, if that
-// had not released it, and what that holder left behind. It is zero for an endless claim.
+// had not released it, and what that holder left behind. If the answer to an acquisition was lost,
+// that is before the first attempt. It is zero for an endless claim.
 func (c *Claim) Before() Observation { return c.before }
 
 // Term returns the claim's number: leaseTransitions, 1 or more; 0 for an endless claim.

@@ -594,6 +594,20 @@ func TestLostAnswers(t *testing.T) {
 				5.0 a waiting (held)
 				5.0 a acquired 9
 				5.0 a started 9`)
+			requireBefore(t, a, "", 7)
+			a.Stop()
+		})
+	})
+	t.Run("of two acquisitions", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, h *harness) {
+			h.Store.Put(lease("", 7))
+			a := h.node("a", func(n *node, _ *ClaimantConfig) { n.client.DropReply(2, "update") })
+			h.Sleep(15 * s)
+			requireBefore(t, a, "", 7)
+			// What was unanswered once must not be taken for what is there later.
+			h.Store.Put(lease("", 12))
+			h.Sleep(5 * s)
+			requireBefore(t, a, "", 12)
 			a.Stop()
 		})
 	})
@@ -606,6 +620,54 @@ func TestLostAnswers(t *testing.T) {
 			h.Expect(`
 				5.0 a failed 8
 				5.0 a released 8`)
+		})
+	})
+	t.Run("of an unwanted acquisition that the watch shows late", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, h *harness) {
+			h.Store.Put(lease("", 7))
+			a := h.node("a")
+			a.claimant.SetDesired(Released)
+			h.Sleep(s)
+			a.client.DropReply(1, "update")
+			a.watch.LagWatch(10 * s)
+			a.claimant.SetDesired(Held)
+			h.Sleep(s)
+			a.Stop()
+			if got := h.Holder(leaseName); got != "" {
+				t.Errorf("Holder is %q after the end, want none", got)
+			}
+			h.Expect(`
+				6.0 a failed 8
+				6.0 a released 8`)
+		})
+	})
+	t.Run("of an unwanted acquisition that was not carried out", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, h *harness) {
+			h.Store.Put(lease("", 7))
+			a := h.node("a", func(n *node, _ *ClaimantConfig) { n.client.Drop(1, "update") })
+			h.Sleep(s)
+			stopped := time.Now()
+			a.Stop()
+			h.Expect(`5.0 a failed 8`)
+			if took := time.Since(stopped); took > 5*s {
+				t.Errorf("Run took %v to end, want until the Lease was read", took)
+			}
+		})
+	})
+	t.Run("of a request to the holder", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, h *harness) {
+			h.Store.Put(lease("b_1", 7))
+			a := h.node("a")
+			h.Sleep(s)
+			a.client.DropReply(1, "update")
+			a.claimant.SetAsk(true)
+			h.Sleep(s)
+			h.Store.Put(lease("", 7)) // the holder lets go
+			h.Sleep(s)
+			h.Expect(`
+				0.0 a waiting (held)
+				2.0 a acquired 8
+				2.0 a started 8`)
 		})
 	})
 	t.Run("of a change of annotations", func(t *testing.T) {
@@ -640,6 +702,19 @@ func TestLostAnswers(t *testing.T) {
 	})
 }
 
+// requireBefore requires that the node's claim knows the Lease as it was before the first attempt to
+// acquire it.
+func requireBefore(t *testing.T, n *node, holder string, term int32) {
+	t.Helper()
+	claim := n.claimant.Claim()
+	if claim == nil {
+		t.Fatal("there is no claim")
+	}
+	if before := claim.Before(); before.Holder != holder || before.Transitions != term {
+		t.Errorf("Before has holder %q in term %d, want %q in term %d", before.Holder, before.Transitions, holder, term)
+	}
+}
+
 func TestRevoked(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.Store.Put(lease("", 7))
@@ -657,9 +732,26 @@ func TestRevoked(t *testing.T) {
 	})
 }
 
-// TestLostClaimGivesUpItsRequest checks that the release does not wait for the answer to the lost
-// claim's request.
-func TestLostClaimGivesUpItsRequest(t *testing.T) {
+// TestEndedClaimGivesUpItsRequest checks that the release does not wait for the answer to the
+// request of a claim that has ended.
+func TestEndedClaimGivesUpItsRequest(t *testing.T) {
+	t.Run("lost", func(t *testing.T) {
+		testEndedClaim(t, func(a *node) { close(a.revoked) }, `
+			2.0 a ended 8 (revoked)
+			3.0 a work returns: claim on f-ns-01, term 8, ended: revoked, valid false
+			3.0 a returned 8
+			3.0 a released 8`)
+	})
+	t.Run("as planned", func(t *testing.T) {
+		testEndedClaim(t, func(a *node) { a.claimant.SetDesired(Released) }, `
+			2.0 a draining 8
+			3.0 a work returns: claim is draining, valid true
+			3.0 a ended 8 (drained)
+			3.0 a released 8`)
+	})
+}
+
+func testEndedClaim(t *testing.T, end func(*node), want string) {
 	inBubble(t, func(t *testing.T, h *harness) {
 		h.Store.Put(lease("", 7))
 		var said atomic.Int64
@@ -671,15 +763,11 @@ func TestLostClaimGivesUpItsRequest(t *testing.T) {
 		said.Add(1)
 		a.claimant.Touch()
 		h.Sleep(s)
-		close(a.revoked)
+		end(a)
 		h.Sleep(9 * s)
 		h.Expect(`
 			0.0 a acquired 8
-			0.0 a started 8
-			2.0 a ended 8 (revoked)
-			3.0 a work returns: claim on f-ns-01, term 8, ended: revoked, valid false
-			3.0 a returned 8
-			3.0 a released 8`)
+			0.0 a started 8` + want)
 	})
 }
 

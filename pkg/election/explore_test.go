@@ -98,6 +98,7 @@ type simMember struct {
 	confirmed, stored int16
 	pending           *revision
 	lost              bool // its membership is lost, which ends all rights
+	unanswered        bool // as Input.Unanswered
 	knows             bool // it has read that the other member is listed as ended
 
 	known    bool
@@ -227,7 +228,7 @@ func (p *simMember) learn(r *revision, now int16) {
 		after, changed = before.Gone(strconv.Itoa(int(r.version)), tickTime(now))
 	}
 	if changed {
-		p.known, p.seen, p.seenAt, p.highTerm = true, r, tickOf(after.Seen), after.HighTerm
+		p.known, p.seen, p.seenAt, p.highTerm, p.unanswered = true, r, tickOf(after.Seen), after.HighTerm, false
 	}
 }
 
@@ -276,7 +277,7 @@ func (e *explorer) run(s *sysState, i int) {
 		in := Input{
 			Self: exploreNames[i], Now: tickTime(s.now), Desired: p.desired, Observation: p.observation(), State: p.state(),
 			Timing: exploreTiming, Busy: p.busy, Returned: p.returned, Ask: s.asks && p.desired == Held, DrainTimeout: exploreDrain,
-			Confirmed: tickTime(p.confirmed), Right: !p.lost,
+			Unanswered: p.unanswered, Confirmed: tickTime(p.confirmed), Right: !p.lost,
 		}
 		if in.Observation.Holder != "" {
 			in.Observation.Heartbeat = &Observation{Exists: true}
@@ -396,11 +397,16 @@ func (s *sysState) take(i int, lost bool) {
 	if !lost {
 		p.learn(r.got, s.now)
 	}
+	if r.action == Release && !lost {
+		p.unanswered = false
+	}
 	state := p.state()
 	now := tickTime(s.now)
 	switch {
 	case (r.action == Renew || r.action == Create) && !r.fresh && !state.held():
+	case lost && r.action == Ask:
 	case lost:
+		p.unanswered = p.unanswered || r.fresh && p.seen == r.before
 		state.NotBefore = now.Add(exploreTiming.RetryPeriod)
 	case r.conflict:
 		state.NotBefore = now
@@ -777,7 +783,7 @@ func (k *keyer) write(first int) {
 
 func (k *keyer) member(p *simMember) {
 	k.put(int16(p.desired))
-	k.flags(p.paused, p.slept, p.dead, p.busy, p.working, p.returned, p.warned, p.known, p.lost, p.knows, p.pending != nil)
+	k.flags(p.paused, p.slept, p.dead, p.busy, p.working, p.returned, p.warned, p.known, p.lost, p.knows, p.unanswered, p.pending != nil)
 	k.put(int16(p.phase))
 	if p.phase != Idle {
 		k.put(int16(p.term))

@@ -21,8 +21,10 @@ type run struct {
 
 	state    State
 	requests *request.Requester
+	sent     Action      // of the last request
 	answers  chan func() // capacity 1
 
+	unanswered  order     // the last acquisition that failed and may have been carried out
 	begun       time.Time // when the present claim was acquired
 	endReason   Reason    // why the last claim ended
 	stopWork    context.CancelCauseFunc
@@ -55,6 +57,9 @@ func (c *Claimant) Run(ctx context.Context) {
 		// it comes later.
 		ended := ctx.Err() != nil
 		in := r.input(ended)
+		if r.sent == Ask && in.Busy && in.Observation.Exists && in.Observation.Holder == "" {
+			r.requests.Cancel() // the holder has heard it, or needs not hear it any more
+		}
 		out := Step(in)
 		if r.do(in, out) {
 			continue
@@ -96,6 +101,7 @@ func (r *run) input(ended bool) Input {
 		Touch:        touched != r.touchedDone,
 		Ask:          ask,
 	}
+	in.Unanswered = r.unanswered.fresh && in.Observation.ResourceVersion == r.unanswered.version
 	in.Confirmed, in.Right = r.cfg.Heartbeat.Confirmed()
 	// Last, so that nothing above is newer than it.
 	in.Now = r.cfg.Clock.Now()
@@ -183,8 +189,9 @@ func (r *run) endClaim(in Input, reason Reason) {
 		claim.end(reason, in.Observation.Holder)
 	}
 	r.setClaim(nil)
-	if !reason.Planned() {
-		// After a planned end there is no hurry: the release waits for the answer.
+	if !reason.Planned() || r.sent == Renew {
+		// Nobody runs what the Lease covers until it is released. A Lease that is being created after a
+		// planned end is waited for: it would have to be found first.
 		r.requests.Cancel()
 	}
 	if in.Returned {

@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"strconv"
 	"time"
@@ -23,8 +24,12 @@ func (r *run) send(in Input, out Output) {
 	}
 	_, _, touched := r.orders()
 	marks := leaserecord.Stamp{Labels: r.cfg.Labels, Annotations: r.cfg.Annotations()}
-	sent := order{action: out.Action, before: in.Observation, term: out.Term, touched: touched}
+	sent := order{action: out.Action, before: in.Observation, version: in.Observation.ResourceVersion, term: out.Term, touched: touched}
 	sent.fresh = r.state.Phase == Idle && (out.Action == Create || out.Action == Acquire)
+	if u := r.unanswered; sent.fresh && u.fresh && in.Observation.Holder == in.Self && in.Observation.Transitions == u.term {
+		sent.before = u.before // what is observed is that attempt, under which nothing ran
+	}
+	r.sent = out.Action
 	r.requests.Send(r.ctx, request.Request{
 		Name: r.cfg.Name, Version: in.Observation.ResourceVersion, Timeout: timeout, Creates: out.Action == Create, Reread: true,
 		Do: func(ctx context.Context, start time.Time) (*coordinationv1.Lease, error) {
@@ -85,15 +90,21 @@ type order struct {
 	action  Action
 	fresh   bool // the request begins a claim, rather than keeping one
 	before  Observation
+	version string // of the Lease that the request is conditional on
 	term    int32
 	touched int
 }
 
 // receive records the outcome of a request in the state.
 func (r *run) receive(sent order, a request.Answer) {
+	if sent.action == Release && (a.Err == nil || a.Conflict) {
+		r.unanswered = order{} // the Lease has been read
+	}
 	switch {
 	case (sent.action == Renew || sent.action == Create) && !sent.fresh && !r.state.held():
 		return // The claim has ended meanwhile; the observer knows what was written.
+	case sent.action == Ask && errors.Is(a.Err, context.Canceled):
+		return // The holder has let go meanwhile.
 	case a.Err != nil:
 		r.failed(sent, a)
 		return
@@ -128,7 +139,8 @@ func (r *run) begin(sent order, a request.Answer) {
 		lease := r.cfg.Observer.Get(r.cfg.Name)
 		return lease.Exists && lease.Holder == r.cfg.Identity && lease.Transitions == sent.term
 	}, r.cfg.Timing)
-	claim.before = sent.before
+	claim.lease, claim.before = a.Lease.UID, sent.before
+	r.unanswered = order{}
 	r.setClaim(claim)
 	r.logger.V(2).Info("Acquired Lease", "term", sent.term)
 	r.report(Event{Type: EventAcquired, Term: sent.term, Action: sent.action, Holder: r.cfg.Identity, Duration: a.Took()})
@@ -149,10 +161,19 @@ func (r *run) renewed(sent order, a request.Answer) {
 // failed reports the failure and sets when the next request may be sent.
 func (r *run) failed(sent order, a request.Answer) {
 	event := Event{Type: EventFailed, Term: sent.term, Action: sent.action, Duration: a.Took(), Err: a.Err}
-	if a.Conflict {
+	switch {
+	case a.Conflict:
 		event.Type = EventConflict
+	case sent.fresh && !request.IsRefused(a.Err):
+		r.unanswered = sent
 	}
-	r.state.NotBefore = a.Start.Add(r.requests.Failed(a))
+	pause := r.requests.Failed(a)
+	if sent.action == Ask {
+		// Only the next request for the Lease waits: the holder may have heard this one and let go.
+		r.state.Asked = later(r.state.Asked, a.Start.Add(pause-r.cfg.Timing.RetryPeriod))
+	} else {
+		r.state.NotBefore = a.Start.Add(pause)
+	}
 	event.Holder = r.cfg.Observer.Get(r.cfg.Name).Holder
 	r.logger.V(r.requests.Verbosity()).Info("Failed to write Lease", "action", sent.action, "term", sent.term, "conflict", a.Conflict, "err", a.Err)
 	r.report(event)

@@ -34,6 +34,9 @@ type Input struct {
 	Touch bool
 	// Ask has the step ask for the Lease while another incarnation holds it, see Claimant.SetAsk.
 	Ask bool
+	// Unanswered is set if the last acquisition failed and may have been carried out all the same:
+	// nothing newer than what it was conditional on has been observed.
+	Unanswered bool
 	// Confirmed is the start of the last confirmed heartbeat of the incarnation's member. Right
 	// reports whether it gives rights, see [Heartbeat].
 	Confirmed time.Time
@@ -67,6 +70,7 @@ type Output struct {
 //	Idle      !want, self, LeaseDuration since Confirmed          Wait, Settled    Idle
 //	Idle      held by another, Ask, not asked within RetryPeriod  Ask              Idle
 //	Idle      held by another, asked and neither want nor Ask     Unask            Idle
+//	Idle      !want, Unanswered, ClaimStep has settled            Release          Idle
 //	Idle      otherwise                                           as ClaimStep     Acquired once created or acquired
 //	held      Revoked                                             End              Lost, or Idle if nothing runs
 //	held      ClaimStep ends the claim                            End              as above
@@ -147,6 +151,14 @@ func (in Input) idle() Output {
 	over := in.Confirmed.Add(in.Timing.LeaseDuration)
 	if !in.want() && obs.Exists && obs.Holder == in.Self && !in.Busy && !in.Now.Before(over) {
 		return Output{Action: Wait, State: in.State, Settled: true}
+	}
+	if out.Settled && in.Unanswered && in.Now.Before(over) {
+		// Otherwise nobody might be left who knows that the Lease is this incarnation's.
+		if in.Now.Before(in.State.NotBefore) {
+			out.Settled = false
+			return out.by(in.State.NotBefore)
+		}
+		return Output{Action: Release, State: out.State, Term: in.State.TermAsked}
 	}
 	asks := in.Ask && in.want()
 	switch heldByOther := obs.Exists && obs.Holder != "" && obs.Holder != in.Self; {

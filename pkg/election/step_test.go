@@ -101,6 +101,22 @@ func TestStep(t *testing.T) {
 			in:   Input{Desired: Held, Observation: seen("", 8, 100)},
 			want: Output{Action: Acquire, Term: 9, State: State{TermAsked: 9}},
 		},
+		"idle, unwanted, acquisition unanswered": {
+			in:   Input{Observation: seen("", 8, 99), Unanswered: true, State: State{TermAsked: 9}},
+			want: Output{Action: Release, Term: 9, State: State{TermAsked: 9}},
+		},
+		"idle, unwanted, acquisition unanswered, after a failure": {
+			in:   Input{Observation: seen("", 8, 99), Unanswered: true, State: State{TermAsked: 9, NotBefore: at(101)}},
+			want: Output{Action: Wait, State: State{TermAsked: 9, NotBefore: at(101)}, Wake: at(101)},
+		},
+		"idle, unwanted, acquisition unanswered, listed as ended by now": {
+			in:   Input{Observation: seen("", 8, 99), Unanswered: true, State: State{TermAsked: 9}, Confirmed: at(85)},
+			want: Output{Action: Wait, Settled: true, State: State{TermAsked: 9}},
+		},
+		"idle, wanted, acquisition unanswered": {
+			in:   Input{Desired: Held, Observation: seen("", 8, 99), Unanswered: true, State: State{TermAsked: 9}},
+			want: Output{Action: Acquire, Term: 9, State: State{TermAsked: 9}},
+		},
 		"idle, free, no right": {
 			in:   Input{Desired: Held, Observation: seen("", 8, 100)},
 			dead: true,
@@ -467,10 +483,12 @@ func TestStepInvariants(t *testing.T) {
 					if phase == Lost && flags&128 != 0 {
 						in.State.DrainingSince = time.Time{} // it was not asked to stop
 					}
-					for _, in.Right = range bools {
-						for _, in.Desired = range []Desired{Released, Retained, Held} {
-							checkInvariants(t, in, Step(in))
-							count++
+					for _, in.Unanswered = range bools {
+						for _, in.Right = range bools {
+							for _, in.Desired = range []Desired{Released, Retained, Held} {
+								checkInvariants(t, in, Step(in))
+								count++
+							}
 						}
 					}
 				}
@@ -504,7 +522,8 @@ func checkInvariants(t *testing.T, in Input, out Output) {
 	never((out.Action == Acquire || out.Action == Renew) && !obs.Exists, "updated what does not exist")
 	never(out.Action == Renew && (obs.Holder != in.Self || obs.Transitions != in.State.Term), "renewed what it does not hold")
 	never(out.Action == Release && in.State.Phase != Idle, "released before the work had stopped")
-	never(out.Action == Release && obs.Holder != in.Self, "released another's Lease")
+	never(out.Action == Release && obs.Holder != in.Self && !in.Unanswered, "released another's Lease")
+	never(out.Action == Release && in.want(), "released what is wanted")
 	never(out.Action == Unask && (!heldByOther || obs.NextHolder() != in.Self || in.Ask && in.want()), "withdrew a request that is not its own, or that stands")
 	never(out.Action == Start && in.State.Phase != Acquired, "started work without a new claim")
 	never(out.State.held() && !out.State.LastRenew.Equal(in.Confirmed), "did not keep the last heartbeat")
