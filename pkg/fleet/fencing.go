@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"errors"
-	"time"
 
 	"k8s.io/klog/v2"
 
@@ -32,8 +31,8 @@ func (m *Member) PublishCredential(ctx context.Context, c membership.Credential)
 // fenceOff fences the holders that these Leases name, because they did not release the Leases, and
 // whoever else died without a mark. It returns once the API server refuses what they may still
 // send; nobody runs what the shard covers before that. It returns false if ctx has ended. Even then
-// it goes on, for at most HandoffTimeout until they are marked, and then for FenceDelay. The next
-// holder finds a Lease that was released, and fences nobody.
+// it goes on, for at most HandoffTimeout until they are marked, and then for FenceDelay: the next
+// holder may be of a build that fences nobody if the Lease was released.
 func (r *shardRunner) fenceOff(ctx context.Context, claim *election.Claim, leases []election.Observation) bool {
 	m, held := r.member, klog.NewContext(claim.Context(), klog.FromContext(ctx))
 	marking, cancel := context.WithCancel(held)
@@ -41,10 +40,11 @@ func (r *shardRunner) fenceOff(ctx context.Context, claim *election.Claim, lease
 	defer context.AfterFunc(ctx, func() {
 		afterOrDone(m.config.Clock.NewTimer(m.config.HandoffTimeout), marking.Done(), cancel)
 	})()
-	var last time.Time
+	var holders []string
 	for _, o := range leases {
-		last = latest(last, m.fencing.Since(marking, o.Holder))
+		holders = append(holders, o.Holder)
 	}
+	last := m.fencing.Since(marking, holders...)
 	cut := marking.Err() != nil
 	if left := last.Add(m.config.FenceDelay).Sub(m.config.Clock.Now()); left > 0 {
 		m.pause(held, left)
@@ -54,11 +54,4 @@ func (r *shardRunner) fenceOff(ctx context.Context, claim *election.Claim, lease
 		return false
 	}
 	return ctx.Err() == nil
-}
-
-func latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }

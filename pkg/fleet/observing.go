@@ -17,13 +17,7 @@ func (r *shardRunner) observe(e election.Event) {
 	switch e.Type {
 	case election.EventAsked:
 		r.term.askedOf(e.Holder, now.Add(-e.Duration))
-	case election.EventRenewed:
-		if e.Action == election.Create {
-			r.update(func(now *standing) { now.remade = true })
-			m.reassign()
-		}
 	case election.EventAcquired:
-		r.update(func(now *standing) { now.remade = false })
 		if claim := r.claimant.Claim(); claim != nil {
 			r.term.acquire(m.incarnation, claim, e.Duration, r.born, now, m.leaves)
 		}

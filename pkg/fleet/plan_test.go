@@ -499,8 +499,16 @@ func TestFirstPlanThatIsRefused(t *testing.T) {
 }
 
 // TestShardThatLeftWithoutALease deletes the Lease of a shard that has left the plan and waits for
-// its successor. The successor may not have seen it, and run already.
+// its successor. The successor may not have seen it, and run already, even if somebody has written
+// the Lease again.
 func TestShardThatLeftWithoutALease(t *testing.T) {
+	t.Run("deleted", func(t *testing.T) { testWithoutALease(t, func(*testFleet, *coordinationv1.Lease) {}) })
+	t.Run("replaced", func(t *testing.T) {
+		testWithoutALease(t, func(s *testFleet, lease *coordinationv1.Lease) { s.store.Put(lease) })
+	})
+}
+
+func testWithoutALease(t *testing.T, then func(s *testFleet, lease *coordinationv1.Lease)) {
 	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		s.launch("a", nil)
 		s.launch("b", nil)
@@ -512,7 +520,9 @@ func TestShardThatLeftWithoutALease(t *testing.T) {
 		if _, works := s.working()[gone]; !works {
 			t.Fatalf("%s has not waited for its successor", gone)
 		}
+		lease := s.store.Get(mergedAway)
 		s.store.Remove(mergedAway)
+		then(s, lease)
 		pass(5 * time.Second)
 		if w, works := s.working()[gone]; works {
 			t.Errorf("%s still works on %s, whose Lease is gone", w.incarnation, gone)

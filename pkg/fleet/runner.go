@@ -53,8 +53,6 @@ type standing struct {
 	plan *inforce.Plan
 	// shunned is the plan on the plan's Lease that did not have the shard when it was claimed.
 	shunned *string
-	// remade is set if the claim had to create its Lease again, because somebody deleted it.
-	remade bool
 	// writes are the last writes of the last work; nil if unknown.
 	writes *fence.Writes
 	// census is the last weight of the shard's namespaces, takes the memory that it took, writing

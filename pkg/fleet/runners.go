@@ -68,8 +68,9 @@ func (rs *runners) startLocked(ctx context.Context, r *shardRunner) {
 }
 
 // follow keeps a runner for every shard in the plan, and ends those of other shards as soon as
-// possible: at once if nothing runs, or if somebody has deleted the Lease, because successors that
-// looked meanwhile do not wait; otherwise when all their successors are ready.
+// possible: at once if nothing runs, or if somebody has deleted the Lease, whether or not there is
+// another one by now, because successors that looked meanwhile do not wait; otherwise when all their
+// successors are ready.
 func (m *Member) follow(ctx, claimCtx context.Context, s leaseapi.Snapshot) {
 	plan := m.inForce.Load()
 	ready := sync.OnceValue(func() func(shard.Extent) bool { return plan.SuccessorsReady(s, &m.covers) })
@@ -86,7 +87,7 @@ func (m *Member) follow(ctx, claimCtx context.Context, s leaseapi.Snapshot) {
 			retiring = true
 			m.retiring.Store(true) // before ready looks at successors, so that no change is put off
 		}
-		if !r.state().Work.IsRunning() || !s.Get(r.lease).Exists || r.now.Load().remade || ready()(r.extent) {
+		if !r.state().Work.IsRunning() || r.lostLease(s) || ready()(r.extent) {
 			r.cancel()
 		} else {
 			klog.FromContext(ctx).V(2).Info("Waiting for the successors of a shard that is not in the plan any more", "shard", r.shard.ID)
@@ -113,6 +114,12 @@ func (m *Member) follow(ctx, claimCtx context.Context, s leaseapi.Snapshot) {
 	if heard, _ := m.membership.Confirmed(); s.Now().Before(heard.Add(m.config.Timing.LeaseDuration)) {
 		m.releaseStraysLocked(ctx, claimCtx, plan, s)
 	}
+}
+
+// lostLease reports whether the Lease that the runner's claim acquired does not exist any more.
+func (r *shardRunner) lostLease(s leaseapi.Snapshot) bool {
+	o, claim := s.Get(r.lease), r.claimant.Claim()
+	return !o.Exists || claim != nil && o.Lease.UID != claim.Lease()
 }
 
 // releaseStraysLocked releases Leases that name this incarnation, have no runner, and belong to

@@ -3,6 +3,7 @@ package fencing
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -121,20 +122,25 @@ func (f *Fencing) markedAt(incarnation string, now time.Time) time.Time {
 	return f.seen[incarnation]
 }
 
-// Since returns the time since which a dead holder is fenced, and everybody else who died before
-// it. Usually the mark came with the strike; if the striking member did not know of the policy,
-// Since writes it. It does the same for all who were struck without a mark: the member that took
-// their shards may have died before it had written it. It returns the zero time if the holder is
-// empty because it released the shard, and if the API server does not enforce the fence or lets
-// nobody be marked. Then only the Lease's expiry protects the shard. If ctx has ended, marks may be
-// missing.
-func (f *Fencing) Since(ctx context.Context, dead string) time.Time {
-	if dead == "" || dead == f.config.Incarnation || !f.config.Enforced() || faults.MarkSkipped {
+// Since returns the time since which everybody who has died is fenced, the given holders of Leases
+// among them; an empty holder is none. Usually the mark came with the strike; if the striking member
+// did not know of the policy, Since writes it. It does so for all who were struck without a mark,
+// even if there is no dead holder: the member that took their shards may have died before it had
+// written the mark, or have given a shard back before that was in force. Since returns the zero time
+// if nobody is marked, and if the API server does not enforce the fence or lets nobody be marked.
+// Then only the Lease's expiry protects the shard. If ctx has ended, marks may be missing.
+func (f *Fencing) Since(ctx context.Context, holders ...string) time.Time {
+	if !f.config.Enforced() || faults.MarkSkipped {
 		return time.Time{}
 	}
-	since := f.mark(ctx, dead)
-	for _, incarnation := range f.unmarked() {
-		f.mark(ctx, incarnation)
+	var since time.Time
+	for _, dead := range slices.Concat(holders, f.unmarked()) {
+		if dead == "" || dead == f.config.Incarnation {
+			continue
+		}
+		if at := f.mark(ctx, dead); at.After(since) {
+			since = at
+		}
 	}
 	now := f.config.Clock.Now()
 	for _, incarnation := range f.marked(f.config.Observer.List()) {

@@ -134,6 +134,23 @@ func TestSinceTheLastMark(t *testing.T) {
 	}
 }
 
+// TestMarksBesideAHandoff checks that whoever was struck without a mark is marked before anything
+// runs, even if the last holder of a shard has released it or was this member: the one in between
+// may have given the shard back at once.
+func TestMarksBesideAHandoff(t *testing.T) {
+	for _, holder := range []string{"", "a_1"} {
+		m := newMarker(t)
+		m.struck("b", "b_1")
+		if since := m.Since(t.Context(), holder); !m.isMarked("b", "b_1") || since.IsZero() {
+			t.Errorf("after holder %q: b is marked %v, since %v; want a mark", holder, m.isMarked("b", "b_1"), since)
+		}
+	}
+	m := newMarker(t)
+	if since := m.Since(t.Context(), ""); !since.IsZero() {
+		t.Errorf("fenced since %v, and nobody has died", since)
+	}
+}
+
 // TestWhoIsNotMarkedAnyMore checks that marks are not written for those whose credentials have
 // expired long ago, nor on Leases that name other members.
 func TestWhoIsNotMarkedAnyMore(t *testing.T) {
