@@ -134,7 +134,7 @@ func (c *checker) judgeLeases() {
 // judgeDeletions convicts those who deleted the Lease, unless it was retired.
 func (c *checker) judgeDeletions(id shard.ID, h *history) {
 	for _, e := range h.deleted {
-		if h.retiredAt(e.moment(0)) {
+		if h.retiredAt(e) {
 			h.collected = append(h.collected, e.Answered.Time)
 		} else {
 			c.convict(e, LeaseDeleted, "terms of %s may restart", id)

@@ -109,6 +109,10 @@ func TestLeases(t *testing.T) {
 	remove := lease(lower, "", 1, 30, 3).with("verb", "delete").with("responseObject", map[string]any{"kind": "Status"})
 	retired := lease(lower, "", 1, 22, 2).notes(map[string]string{leaserecord.RetiredAnnotation: "2"})
 	late := lease(lower, "", 1, 22, 3.2).notes(map[string]string{leaserecord.RetiredAnnotation: "2"})
+	unanswered := retired.on(20).code(504)
+	removeAt := func(version string) line {
+		return remove.with("requestObject", map[string]any{"kind": "DeleteOptions", "preconditions": map[string]any{"resourceVersion": version}})
+	}
 	tests := map[string]struct {
 		log  []line
 		want []audit.Kind
@@ -150,6 +154,20 @@ func TestLeases(t *testing.T) {
 		},
 		"retired, taken all the same, deleted": {
 			log:  []line{lease(lower, a, 1, 10, 0), lease(lower, "", 1, 20, 1), retired, lease(lower, b, 2, 25, 2.5), remove},
+			want: []audit.Kind{audit.LeaseDeleted},
+		},
+		"perhaps retired, deleted": {
+			log: []line{lease(lower, a, 1, 10, 0), lease(lower, "", 1, 20, 1), unanswered, remove, lease(lower, b, 1, 40, 30)},
+		},
+		"perhaps retired, deleted by version": {
+			log: []line{lease(lower, a, 1, 10, 0), lease(lower, "", 1, 20, 1), unanswered, removeAt("22"), lease(lower, b, 1, 40, 30)},
+		},
+		"not retired after all, deleted": {
+			log:  []line{lease(lower, a, 1, 10, 0), lease(lower, "", 1, 20, 1), unanswered, removeAt("20")},
+			want: []audit.Kind{audit.LeaseDeleted},
+		},
+		"perhaps retired, taken all the same, deleted": {
+			log:  []line{lease(lower, a, 1, 10, 0), lease(lower, "", 1, 20, 1), unanswered, lease(lower, b, 2, 25, 2.5), remove},
 			want: []audit.Kind{audit.LeaseDeleted},
 		},
 		"refused":                {log: []line{lease(lower, a, 1, 10, 0), lease(lower, b, 1, 20, 1).code(409)}},

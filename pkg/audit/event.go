@@ -11,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/utils/ptr"
 )
 
 // event is the part of an audit.k8s.io/v1 Event that is kept while the log is read.
@@ -179,6 +180,17 @@ func (e event) asked() *coordinationv1.Lease {
 		return nil
 	}
 	return &lease
+}
+
+// required returns the version that a deletion requires the object to have; 0 if it requires none,
+// or the log does not tell.
+func (e event) required() uint64 {
+	var options metav1.DeleteOptions
+	if e.RequestObject == nil || json.Unmarshal(e.RequestObject, &options) != nil || options.Preconditions == nil {
+		return 0
+	}
+	version, _ := strconv.ParseUint(ptr.Deref(options.Preconditions.ResourceVersion, ""), 10, 64)
+	return version
 }
 
 // serviceAccounts begins the name of a controller's own service account.

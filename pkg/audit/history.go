@@ -83,18 +83,22 @@ func (h *history) holeBefore(version uint64) bool {
 	return slices.ContainsFunc(h.holes, func(g hole) bool { return g.after.version == version })
 }
 
-// retiredAt reports whether the Lease was, or may have been, retired when somebody deleted it: the
-// garbage collector may see a write, and delete the Lease, before the write is answered.
-func (h *history) retiredAt(gone moment) bool {
+// retiredAt reports whether the Lease was, or may have been, retired when a deletion took effect: the
+// garbage collector may see a write, and delete the Lease, before the write is answered, or although
+// its answer is a server's error.
+func (h *history) retiredAt(deletion event) bool {
 	var last state
+	gone := deletion.moment(0)
 	for _, s := range h.states {
 		if !s.answered.After(gone.answered) && s.version > last.version {
 			last = s
 		}
 	}
-	return last.retired || slices.ContainsFunc(h.states, func(s state) bool {
-		return s.retired && s.version > last.version && s.received.Before(gone.answered)
-	})
+	retires := func(s state) bool { return s.retired && s.received.Before(gone.answered) }
+	return last.retired ||
+		slices.ContainsFunc(h.states, func(s state) bool { return retires(s) && s.version > last.version }) ||
+		deletion.required() != last.version &&
+			slices.ContainsFunc(h.unknown, func(s state) bool { return retires(s) && s.based >= last.version })
 }
 
 // collectedBetween reports whether the Lease was deleted between two writes after it was retired,
