@@ -101,7 +101,7 @@ func (o *FleetOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.Var(&o.Shadow, "shadow", "Do not become a member, and write nothing: fill the caches of what the first member would own, or with K/N the K-th of N members, by the plan of the fleet of this name or else by --shards, run its controllers, and report what they would have written, memory, watches and missing rights. See docs/shadow.md.")
 	fs.Lookup("shadow").NoOptDefVal = shadow.Whole
 	fs.StringVar(&o.ShadowRightsOf, "shadow-rights-of", o.ShadowRightsOf, "With --shadow: the user whose rights are asked for where a member would make requests in its own name. By default it is the shadow's own user.")
-	fs.DurationVar(&o.FenceDelay, "fence-delay", o.FenceDelay, "How long every API server is given to see that a dead member is fenced, before that member's shards are run elsewhere. It counts only where the admission policy flotilla-fence is installed, and with --use-service-account-credentials. At most --handoff-timeout: a member that is told to end waits for it, too.")
+	fs.DurationVar(&o.FenceDelay, "fence-delay", o.FenceDelay, "How long every API server is given to see that a dead member is fenced, before that member's shards, or any that are handed over meanwhile, are run. It counts only where the admission policy flotilla-fence is installed, and with --use-service-account-credentials. At most --handoff-timeout: a member that is told to end waits for it, too.")
 }
 
 // common is what is specific to this command in the flags that all members have.

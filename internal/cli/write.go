@@ -18,8 +18,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// maxTries is how often a write is computed again after somebody else has written first. The
-// planner renews the plan's Lease every other second, so an occasional conflict is expected, and
+// maxTries is how often a write is computed again after somebody else has written first. Members
+// and the planner write their Leases now and then, so an occasional conflict is expected, and
 // several in a row are not.
 const maxTries = 10
 
@@ -68,13 +68,19 @@ func (c *connection) write(ctx context.Context, r *status.Reading, plan shard.Pl
 
 // writeIf reads, computes and writes until nobody has written meanwhile. compute returns the plan
 // to write, or false if there is nothing to write. If the answer to a write is lost, and the plan
-// there is a later one, it may have followed ours: computing again might do the same a second time.
+// there is a later one, it may have followed ours: writeIf returns an error then, because computing
+// again might do the same a second time.
 func (c *connection) writeIf(ctx context.Context, compute func(*status.Reading) (shard.Plan, bool, error)) error {
-	var unanswered []shard.Plan
+	type lostWrite struct {
+		shard.Plan
+		err error
+	}
+	var unanswered []lostWrite
 	return c.settle(ctx, func(r *status.Reading) (func() error, error) {
 		for _, plan := range unanswered {
 			if r.Plan.Generation > plan.Generation {
-				return nil, fmt.Errorf("it is not known whether plan generation %d was written: the plan is generation %d by now, look at it before you try again", plan.Generation, r.Plan.Generation)
+				return nil, fmt.Errorf("it is not known whether plan generation %d was written, and the plan is generation %d by now: look at it before you try again: %w",
+					plan.Generation, r.Plan.Generation, plan.err)
 			}
 		}
 		next, wanted, err := compute(r)
@@ -87,13 +93,13 @@ func (c *connection) writeIf(ctx context.Context, compute func(*status.Reading) 
 		return func() error {
 			err := c.write(ctx, r, next)
 			if err != nil && isUnknown(err) {
-				unanswered = append(unanswered, next)
+				unanswered = append(unanswered, lostWrite{next, err})
 			}
 			return err
 		}, nil
 	}, func(r *status.Reading) bool {
 		there, err := leaseapi.PlanOn(r.PlanLease)
-		return err == nil && slices.ContainsFunc(unanswered, func(plan shard.Plan) bool {
+		return err == nil && slices.ContainsFunc(unanswered, func(plan lostWrite) bool {
 			return there.Generation == plan.Generation && there.Digest() == plan.Digest()
 		})
 	})

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
 const s = time.Second
@@ -646,12 +647,38 @@ func TestLostAnswers(t *testing.T) {
 			h.Store.Put(lease("", 7))
 			a := h.node("a", func(n *node, _ *ClaimantConfig) { n.client.Drop(1, "update") })
 			h.Sleep(s)
-			stopped := time.Now()
+			stopped, reads := time.Now(), 0
+			a.client.Script(func(verb string) leasetest.Fault {
+				if verb == "get" {
+					reads++
+				}
+				return leasetest.Fault{}
+			})
 			a.Stop()
 			h.Expect(`5.0 a failed 8`)
+			if reads != 1 {
+				t.Errorf("the Lease was read %d times after the failure, want once", reads)
+			}
 			if took := time.Since(stopped); took > 5*s {
 				t.Errorf("Run took %v to end, want until the Lease was read", took)
 			}
+		})
+	})
+	t.Run("a request to the holder fails", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, h *harness) {
+			h.Store.Put(lease("b_1", 7))
+			a := h.node("a")
+			h.Sleep(s)
+			a.client.Fail(1, "update")
+			a.claimant.SetAsk(true)
+			h.Sleep(s)
+			h.Store.Put(lease("", 7)) // the holder lets go all the same
+			h.Sleep(s)
+			h.Expect(`
+				0.0 a waiting (held)
+				1.0 a failed 7
+				2.0 a acquired 8
+				2.0 a started 8`)
 		})
 	})
 	t.Run("of a request to the holder", func(t *testing.T) {

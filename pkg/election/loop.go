@@ -58,7 +58,7 @@ func (c *Claimant) Run(ctx context.Context) {
 		ended := ctx.Err() != nil
 		in := r.input(ended)
 		if r.sent == Ask && in.Busy && in.Observation.Exists && in.Observation.Holder == "" {
-			r.requests.Cancel() // the holder has heard it, or needs not hear it any more
+			r.requests.Cancel() // the holder has heard it, or need not hear it any more
 		}
 		out := Step(in)
 		if r.do(in, out) {

@@ -7,6 +7,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/flotilla-kube/flotilla/internal/apiresponse"
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
@@ -191,8 +192,16 @@ func (o Observation) Gone(version string, now time.Time) (Observation, bool) {
 // annotations. A hundred members make fifty renewals a second, which concern only those who watch
 // for expiry.
 func IsMore(before, after Observation, ignored ...string) bool {
-	return before.Exists != after.Exists || before.Holder != after.Holder || before.Transitions != after.Transitions ||
+	return before.Exists != after.Exists || before.uid() != after.uid() || before.Holder != after.Holder || before.Transitions != after.Transitions ||
 		misses(before.Annotations, after.Annotations, ignored) || misses(after.Annotations, before.Annotations, ignored)
+}
+
+// uid returns the Lease's UID; empty if it does not exist.
+func (o Observation) uid() types.UID {
+	if o.Lease == nil {
+		return ""
+	}
+	return o.Lease.UID
 }
 
 // misses reports whether one has not all values of other, apart from ignored keys.

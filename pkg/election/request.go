@@ -161,10 +161,12 @@ func (r *run) renewed(sent order, a request.Answer) {
 // failed reports the failure and sets when the next request may be sent.
 func (r *run) failed(sent order, a request.Answer) {
 	event := Event{Type: EventFailed, Term: sent.term, Action: sent.action, Duration: a.Took(), Err: a.Err}
-	switch {
-	case a.Conflict:
+	now := r.cfg.Observer.Get(r.cfg.Name)
+	if a.Conflict {
 		event.Type = EventConflict
-	case sent.fresh && !request.IsRefused(a.Err):
+	}
+	// A conflict may be with this request itself, if something in between has sent it twice.
+	if sent.fresh && !request.IsRefused(a.Err) && (!a.Conflict || now.Holder == r.cfg.Identity && now.Transitions == sent.term) {
 		r.unanswered = sent
 	}
 	pause := r.requests.Failed(a)
@@ -174,7 +176,7 @@ func (r *run) failed(sent order, a request.Answer) {
 	} else {
 		r.state.NotBefore = a.Start.Add(pause)
 	}
-	event.Holder = r.cfg.Observer.Get(r.cfg.Name).Holder
+	event.Holder = now.Holder
 	r.logger.V(r.requests.Verbosity()).Info("Failed to write Lease", "action", sent.action, "term", sent.term, "conflict", a.Conflict, "err", a.Err)
 	r.report(event)
 }

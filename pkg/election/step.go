@@ -68,9 +68,9 @@ type Output struct {
 //
 //	Phase     Condition                                           Action           Next
 //	Idle      !want, self, LeaseDuration since Confirmed          Wait, Settled    Idle
+//	Idle      !want, Unanswered, < LeaseDuration since Confirmed  Release          Idle
 //	Idle      held by another, Ask, not asked within RetryPeriod  Ask              Idle
 //	Idle      held by another, asked and neither want nor Ask     Unask            Idle
-//	Idle      !want, Unanswered, ClaimStep has settled            Release          Idle
 //	Idle      otherwise                                           as ClaimStep     Acquired once created or acquired
 //	held      Revoked                                             End              Lost, or Idle if nothing runs
 //	held      ClaimStep ends the claim                            End              as above

@@ -142,8 +142,8 @@ type Config struct {
 	// Enforced reports whether the API server refuses credentials that a member's Lease marks as
 	// fenced; see deploy/fence. It must not block. Default: it does not.
 	Enforced func() bool
-	// FenceDelay is how long the member waits after marking a dead member as fenced before it runs
-	// that member's shards, so that the API server has seen the mark. Default 0; must not be
+	// FenceDelay is how long the member waits after a dead member was marked as fenced before it
+	// begins to run any shard, so that the API server has seen the mark. Default 0; must not be
 	// negative, and at most HandoffTimeout, because a member that is stopping waits for it too.
 	FenceDelay time.Duration
 	// Observe receives the events of every claim, in order for each Lease, and those of

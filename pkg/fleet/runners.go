@@ -69,8 +69,8 @@ func (rs *runners) startLocked(ctx context.Context, r *shardRunner) {
 
 // follow keeps a runner for every shard in the plan, and ends those of other shards as soon as
 // possible: at once if nothing runs, or if somebody has deleted the Lease, whether or not there is
-// another one by now, because successors that looked meanwhile do not wait; otherwise when all their
-// successors are ready.
+// another one by now, because successors that looked meanwhile do not wait; otherwise when all
+// their successors are ready.
 func (m *Member) follow(ctx, claimCtx context.Context, s leaseapi.Snapshot) {
 	plan := m.inForce.Load()
 	ready := sync.OnceValue(func() func(shard.Extent) bool { return plan.SuccessorsReady(s, &m.covers) })
@@ -119,7 +119,7 @@ func (m *Member) follow(ctx, claimCtx context.Context, s leaseapi.Snapshot) {
 // lostLease reports whether the Lease that the runner's claim acquired does not exist any more.
 func (r *shardRunner) lostLease(s leaseapi.Snapshot) bool {
 	o, claim := s.Get(r.lease), r.claimant.Claim()
-	return !o.Exists || claim != nil && o.Lease.UID != claim.Lease()
+	return !o.Exists || claim != nil && o.Lease.UID != claim.LeaseUID()
 }
 
 // releaseStraysLocked releases Leases that name this incarnation, have no runner, and belong to

@@ -101,7 +101,8 @@ type Options struct {
 	// [fleet.Member.PublishCredential] for each before using it. Default: always false.
 	Enforced func() bool
 	// FenceDelay applies where credentials are Enforced: it is the time from marking a dead
-	// member's credentials until its shards run elsewhere. Within it every API server must have
+	// member's credentials until its shards run elsewhere, or any that are handed over meanwhile.
+	// Within it every API server must have
 	// seen the mark. It is at most HandoffTimeout, since a member that leaves waits for it, too.
 	// Default: 0.
 	FenceDelay time.Duration

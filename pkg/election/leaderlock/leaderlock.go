@@ -15,8 +15,8 @@ import (
 // renewal was seen in time.
 var ErrLost = errors.New("leader lock lost")
 
-// ErrBusy is returned by Lock.Release when the leader lock is in use: it was renewed meanwhile, so
-// another member runs, or this process's own Run has not returned.
+// ErrBusy is returned by Lock.Release when the leader lock is in use: its Lease was written
+// meanwhile, perhaps by another member that runs, or this process's own Run has not returned.
 var ErrBusy = errors.New("leader lock is in use")
 
 // EventSuspended reports that the Lease of a held leader lock was cleared or deleted, as Reason

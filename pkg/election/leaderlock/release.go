@@ -14,15 +14,14 @@ import (
 // Release clears the holder if lease, as it was read, names Identity and nobody has written the
 // Lease since, so that a standby need not wait for it to expire. Its caller must know, from Leases
 // read in the same list, that no member keeps the leader lock or runs anything: others would have
-// lost their right without knowing until they see it. A member that begins to after that list
-// writes the Lease first, and then the error is ErrBusy. It is ErrBusy too while Run has not
-// returned. After any other error it may be retried; otherwise the Lease expires. A nil lease, which
-// means that there is none, is nothing to release.
+// lost their right without knowing until they see it. If a member renews it after that list, or Run
+// has not returned, the error is ErrBusy. After any other error Release may be called again;
+// otherwise the Lease expires.
 func (l *Lock) Release(ctx context.Context, lease *coordinationv1.Lease) error {
 	if err := l.stopped(); err != nil {
 		return err
 	}
-	if lease == nil || leaserecord.From(lease).Holder != l.cfg.Identity {
+	if leaserecord.From(lease).Holder != l.cfg.Identity {
 		return nil
 	}
 	cleared := leaserecord.WithoutHolder(lease, nil, stampAfter(leaserecord.From(lease).RenewTime, l.cfg.Clock.Now()))

@@ -3,7 +3,6 @@ package fencing
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -123,10 +122,10 @@ func (f *Fencing) markedAt(incarnation string, now time.Time) time.Time {
 }
 
 // Since returns the time since which everybody who has died is fenced, the given holders of Leases
-// among them; an empty holder is none. Usually the mark came with the strike; if the striking member
-// did not know of the policy, Since writes it. It does so for all who were struck without a mark,
-// even if there is no dead holder: the member that took their shards may have died before it had
-// written the mark, or have given a shard back before that was in force. Since returns the zero time
+// among them; an empty holder is none. Usually the mark came with the strike; if the striking
+// member did not know of the policy, Since writes it. It does so for all who were struck without a
+// mark, even if there is no dead holder: the member that took their shards may have died before it
+// had written the mark, or have given a shard back without it. Since returns the zero time
 // if nobody is marked, and if the API server does not enforce the fence or lets nobody be marked.
 // Then only the Lease's expiry protects the shard. If ctx has ended, marks may be missing.
 func (f *Fencing) Since(ctx context.Context, holders ...string) time.Time {
@@ -134,13 +133,16 @@ func (f *Fencing) Since(ctx context.Context, holders ...string) time.Time {
 		return time.Time{}
 	}
 	var since time.Time
-	for _, dead := range slices.Concat(holders, f.unmarked()) {
+	for _, dead := range holders {
 		if dead == "" || dead == f.config.Incarnation {
 			continue
 		}
 		if at := f.mark(ctx, dead); at.After(since) {
 			since = at
 		}
+	}
+	for _, incarnation := range f.unmarked() {
+		f.mark(ctx, incarnation)
 	}
 	now := f.config.Clock.Now()
 	for _, incarnation := range f.marked(f.config.Observer.List()) {

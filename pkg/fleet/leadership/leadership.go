@@ -317,12 +317,12 @@ func (l *Leadership) Release(ctx context.Context) {
 		logger.V(1).Info("Left the leader locks to the other members", "members", others)
 		return
 	}
-	l.release(ctx, list, "this was the last member")
+	l.release(ctx, list, "this was the last member", "it expires")
 }
 
-// release releases the leader locks that name the fleet as the list has them: a member that has
-// written one since keeps it.
-func (l *Leadership) release(ctx context.Context, list *coordinationv1.LeaseList, because string) {
+// release releases the leader locks that name the fleet as the list has them, because of the first
+// text: a member that has written one since keeps it. The second text says what follows a failure.
+func (l *Leadership) release(ctx context.Context, list *coordinationv1.LeaseList, because, otherwise string) {
 	logger := klog.FromContext(ctx)
 	for i, lock := range slices.Backward(l.Current().all) {
 		name := l.config.Locks[i]
@@ -333,9 +333,9 @@ func (l *Leadership) release(ctx context.Context, list *coordinationv1.LeaseList
 		releasing, cancel := context.WithTimeout(ctx, l.config.Timing.RequestTimeout())
 		switch err := lock.Release(releasing, &list.Items[item]); {
 		case errors.Is(err, leaderlock.ErrBusy):
-			logger.V(2).Info("Another member has released the leader lock, or keeps it", "lease", name)
+			logger.Info("Left the leader lock as it is: somebody has written its Lease meanwhile", "lease", name)
 		case err != nil:
-			logger.Error(err, "Could not release the leader lock", "lease", name)
+			logger.Error(err, "Could not release the leader lock", "lease", name, "then", otherwise)
 		default:
 			logger.Info("Released the leader lock", "lease", name, "because", because)
 		}

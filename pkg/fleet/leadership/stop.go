@@ -279,7 +279,7 @@ func (l *Leadership) releaseStopped(ctx context.Context) {
 	if !l.mayRelease() {
 		return
 	}
-	l.release(ctx, list, "the fleet is stopped, and all members are still")
+	l.release(ctx, list, "the fleet is stopped, and all members are still", "it is tried again")
 }
 
 // allStill returns nil if every live member is still by the stop on the plan's Lease, and no shard

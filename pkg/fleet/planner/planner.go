@@ -3,6 +3,7 @@ package planner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/membership"
+	"github.com/flotilla-kube/flotilla/pkg/election/request"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/inforce"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
@@ -233,8 +235,8 @@ func (p *Planner) plan(ctx context.Context) bool {
 			continue
 		}
 		if err := p.write(ctx, lease, change.Plan); err != nil {
-			if !apierrors.IsConflict(err) {
-				p.unanswered = append(p.unanswered, sent{change, l.Now()})
+			if isUnanswered(err) {
+				p.doubt(sent{change, l.Now()})
 			}
 			return false
 		}
@@ -301,6 +303,14 @@ func (p *Planner) putBack(ctx context.Context, inForce *inforce.Plan, lease elec
 // errPutBack is the Err of the event for a restored plan.
 var errPutBack = errors.New("what was there could not be used and is in annotation " + leaseapi.RejectedAnnotation)
 
+// errUnsent is returned for a plan that was not sent to the API server.
+var errUnsent = errors.New("the plan is not sent")
+
+// isUnanswered reports whether a write that failed with err may have been carried out.
+func isUnanswered(err error) bool {
+	return !apierrors.IsConflict(err) && !request.IsRefused(err) && !errors.Is(err, errUnsent)
+}
+
 func (p *Planner) write(ctx context.Context, lease election.Observation, plan shard.Plan) error {
 	err := p.Write(ctx, lease.Lease, plan)
 	if err != nil {
@@ -329,7 +339,7 @@ func (p *Planner) Write(ctx context.Context, lease *coordinationv1.Lease, plan s
 	}
 	next, err := leaseapi.WithPlan(p.config.Fleet, lease, plan)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errUnsent, err)
 	}
 	if stop := p.config.Stop(); stop != "" && (lease == nil || lease.Annotations[leaseapi.DocumentAnnotation] == "") {
 		next.Annotations[leaseapi.StopAnnotation] = stop // lost with the Lease, still in force

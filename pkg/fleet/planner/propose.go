@@ -129,6 +129,14 @@ type sent struct {
 	at time.Time
 }
 
+// doubt remembers a change that was not answered.
+func (p *Planner) doubt(change sent) {
+	same := func(u sent) bool {
+		return u.Plan.Generation == change.Plan.Generation && u.Plan.Digest() == change.Plan.Digest()
+	}
+	p.unanswered = append(slices.DeleteFunc(p.unanswered, same), change)
+}
+
 // answer counts a change that was not answered if it is the plan in force, or if a later plan is,
 // which may have followed it.
 func (p *Planner) answer(inForce *inforce.Plan) {

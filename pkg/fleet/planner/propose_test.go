@@ -1,11 +1,16 @@
 package planner
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet/inforce"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -77,7 +82,10 @@ func TestWhichUnansweredChangeCounts(t *testing.T) {
 		"a later one":     {later, "first second", 0},
 	} {
 		p := newTestPlanner(time.Time{})
-		p.unanswered = []sent{{change(3, "first", 2), now}, {change(4, "second", 2), now}}
+		for range 3 {
+			p.doubt(sent{change(3, "first", 2), now})
+			p.doubt(sent{change(4, "second", 2), now})
+		}
 		p.answer(inforce.New(test.inForce))
 		var counted []string
 		for id := range p.moved {
@@ -86,6 +94,25 @@ func TestWhichUnansweredChangeCounts(t *testing.T) {
 		slices.Sort(counted)
 		if got := strings.Join(counted, " "); got != test.counted || len(p.unanswered) != test.remaining || p.last.IsZero() != (test.counted == "") {
 			t.Errorf("%s: %q counted, %d remain, last change at %v; want %q, %d", name, got, len(p.unanswered), p.last, test.counted, test.remaining)
+		}
+	}
+}
+
+// TestRefusedChangesAreForgotten checks that only writes that may have been carried out are
+// remembered: a planner tries again every other second for as long as one is refused.
+func TestRefusedChangesAreForgotten(t *testing.T) {
+	lease := coordinationv1.Resource("leases")
+	for err, want := range map[error]bool{
+		apierrors.NewConflict(lease, "plan", errors.New("changed")):       false,
+		apierrors.NewForbidden(lease, "plan", errors.New("a policy")):     false,
+		apierrors.NewRequestEntityTooLargeError("3 MB"):                   false,
+		fmt.Errorf("%w: %w", errUnsent, errors.New("it is too long")):     false,
+		apierrors.NewServerTimeout(lease, "update", 1):                    true,
+		apierrors.NewInternalError(errors.New("etcd has another leader")): true,
+		context.DeadlineExceeded:                                          true,
+	} {
+		if got := isUnanswered(err); got != want {
+			t.Errorf("%v: unanswered is %v, want %v", err, got, want)
 		}
 	}
 }

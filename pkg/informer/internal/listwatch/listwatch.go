@@ -128,15 +128,15 @@ func (lw *Ranged) giveUp(ctx context.Context, lost bool) error {
 // Current turns a list that may be as old as the server's cache into a list of the current state: a
 // shard's new holder must see what the last one wrote, which may have used another server.
 //
-// A list that must not be older than a version comes whole, as it does in stock informers. With a
-// limit the server would return exactly that version, and a Reflector whose watch the server has
-// forgotten would list the same old state again and again, until etcd is compacted. Reflectors ask
-// for pages because a list of the current state, unlike the one they asked for first, comes in pages.
+// A list that must not be older than a version comes whole, as in stock informers. With a limit the
+// server would return exactly that version, and a Reflector whose watch the server has forgotten
+// would list the same old state again and again, until etcd is compacted. A Reflector asks for pages
+// then because its first list came in pages, which a list of the current state does.
 func Current(options metav1.ListOptions) metav1.ListOptions {
 	switch {
 	case options.ResourceVersion == "0":
 		options.ResourceVersion = ""
-	case options.ResourceVersion != "" && options.ResourceVersionMatch == "":
+	case options.ResourceVersion != "" && options.ResourceVersionMatch == "" && options.Continue == "":
 		options.Limit = 0
 	}
 	return options
