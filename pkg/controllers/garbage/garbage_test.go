@@ -100,6 +100,21 @@ func TestScopes(t *testing.T) {
 	want("after kinds have come and gone", Namespaced, Unknown, Namespaced)
 }
 
+// TestNewKindOfARange has the collector of a range hear of a cluster-scoped kind before the scopes
+// do: it must not read all its objects.
+func TestNewKindOfARange(t *testing.T) {
+	s, scopes := newScopes(t)
+	s.lists = append(s.lists, resources("new.example.com/v1", false, "star"))
+	all := Informers(OfRange, scopes, nil) // it would panic if it were asked for the kind
+	informer, err := all.ForResource(schema.GroupVersionResource{Group: "new.example.com", Version: "v1", Resource: "stars"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, is := informer.Informer().(silentInformer); !is {
+		t.Errorf("the range reads a cluster-scoped kind with a %T", informer.Informer())
+	}
+}
+
 func object(namespace string, finalizers []string, refs ...metav1.OwnerReference) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "x", UID: "x", ResourceVersion: "7", OwnerReferences: refs,
 		Finalizers: finalizers, DeletionTimestamp: &metav1.Time{}, Labels: map[string]string{"a": "b"}}}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/controller-manager/pkg/informerfactory"
+	"k8s.io/klog/v2"
 )
 
 // Pick returns a function that picks the namespaced objects that the cluster's collector needs:
@@ -32,7 +33,7 @@ type cutInformers struct {
 
 // ForResource implements informerfactory.InformerFactory.
 func (f cutInformers) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
-	if f.cut.part == OfRange && f.cut.scopes.OfResource(gvr) == Cluster {
+	if f.cut.part == OfRange && f.scopeOf(gvr) == Cluster {
 		return silent(gvr), nil
 	}
 	all, err := f.InformerFactory.ForResource(gvr)
@@ -40,6 +41,18 @@ func (f cutInformers) ForResource(gvr schema.GroupVersionResource) (informers.Ge
 		return nil, err
 	}
 	return generic{cutInformer{all.Informer(), f.cut}, all}, nil
+}
+
+// scopeOf returns the scope of a resource. The collector may have heard of a new one before the
+// scopes have.
+func (f cutInformers) scopeOf(gvr schema.GroupVersionResource) Scope {
+	if scope := f.cut.scopes.OfResource(gvr); scope != Unknown {
+		return scope
+	}
+	if err := f.cut.scopes.Refresh(); err != nil {
+		klog.Background().Error(err, "Could not look which scope a new kind has, it is read as if it were namespaced", "resource", gvr.GroupResource())
+	}
+	return f.cut.scopes.OfResource(gvr)
 }
 
 // generic is an informer with the lister of another one.

@@ -24,8 +24,8 @@ const (
 )
 
 // Scopes knows the scope of every kind that the API server had when it was last asked. It never
-// blocks, because informers call it under their locks. Make one with [NewScopes]. All methods may
-// be called concurrently.
+// blocks, except in Refresh, because informers call it under their locks. Make one with
+// [NewScopes]. All methods may be called concurrently.
 type Scopes struct {
 	discover discovery.ServerResourcesInterface
 	known    atomic.Pointer[scopes]
