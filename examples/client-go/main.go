@@ -29,6 +29,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // A second signal ends the process at once.
 
 	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
 	exitOn(err)

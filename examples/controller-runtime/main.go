@@ -5,6 +5,7 @@ import (
 	"flag"
 	"net/http"
 	"os"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -41,11 +42,14 @@ func main() {
 	ctrl.SetLogger(zap.New())
 	klog.SetLogger(ctrl.Log)
 
-	// Each process has one of these: metrics, probes, and webhooks if there are any.
+	// Each process has one of these: metrics, probes, and webhooks if there are any. It must not cut the
+	// fleet off, which hands its shards over, and ends the process itself if that takes too long.
+	unbounded := time.Duration(-1)
 	mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{
-		Scheme:                 scheme,
-		Metrics:                metricsserver.Options{BindAddress: metricsAddr},
-		HealthProbeBindAddress: probeAddr,
+		Scheme:                  scheme,
+		Metrics:                 metricsserver.Options{BindAddress: metricsAddr},
+		HealthProbeBindAddress:  probeAddr,
+		GracefulShutdownTimeout: &unbounded,
 	})
 	exitOn(err, "unable to start manager")
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,11 +26,13 @@ import (
 	"k8s.io/klog/v2"
 	kcm "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
+
+	"github.com/flotilla-kube/flotilla/internal/flags"
 )
 
 // Main runs the command with the process's arguments and returns its exit status.
 func Main() int {
-	if err := setPings(); err != nil {
+	if err := flags.SetPings(); err != nil {
 		klog.Background().Error(err, "Could not set how soon dead connections are noticed")
 		return 1
 	}
@@ -133,7 +136,11 @@ func (o *Options) complete(ctx context.Context) (*config.CompletedConfig, error)
 
 // exit ends the process at once: its work must not go on.
 func exit(reason string) {
+	time.AfterFunc(mostLogging, func() { os.Exit(2) })
 	klog.Background().Error(nil, "Ending the process", "reason", reason)
 	klog.Flush()
 	os.Exit(2)
 }
+
+// mostLogging bounds how long exit waits for the log, which nobody may be reading.
+const mostLogging = 2 * time.Second

@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"context"
 	"os/signal"
 	"syscall"
 
@@ -15,6 +16,8 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/component-base/term"
 	"k8s.io/component-base/version/verflag"
+
+	"github.com/flotilla-kube/flotilla/internal/flags"
 )
 
 // NewCommand returns the command of a cloud controller manager that is a member of a fleet. It
@@ -43,6 +46,9 @@ of namespaces, whose Services it gives load balancers, and some controllers of n
 	}
 	command.RunE = func(cmd *cobra.Command, _ []string) error {
 		verflag.PrintAndExitIfRequested()
+		if err := flags.SetPings(); err != nil {
+			return err
+		}
 		if err := logsapi.ValidateAndApply(logging, utilfeature.DefaultFeatureGate); err != nil {
 			return err
 		}
@@ -66,6 +72,7 @@ of namespaces, whose Services it gives load balancers, and some controllers of n
 			wait.ContextForChannel(stop), syscall.SIGTERM, syscall.SIGINT,
 		)
 		defer cancel()
+		context.AfterFunc(ctx, cancel) // A second signal ends the process at once.
 		completed := c.Complete()
 		return run(ctx, fleet.options(c), Controllers{
 			Config: completed, Cloud: initializer(completed),

@@ -17,33 +17,34 @@ type Endpoints struct {
 	always []healthz.HealthChecker
 
 	mu      sync.Mutex
-	checks  map[string][]healthz.HealthChecker
+	checks  map[string]*[]healthz.HealthChecker
 	debug   map[string]http.Handler
 	handler atomic.Pointer[mux.PathRecorderMux]
 }
 
 // NewEndpoints returns endpoints that always have the given checks.
 func NewEndpoints(always ...healthz.HealthChecker) *Endpoints {
-	e := &Endpoints{always: always, checks: map[string][]healthz.HealthChecker{}, debug: map[string]http.Handler{}}
+	e := &Endpoints{always: always, checks: map[string]*[]healthz.HealthChecker{}, debug: map[string]http.Handler{}}
 	e.rebuildLocked()
 	return e
 }
 
 // AddChecks adds checks under a key, such as a shard's name, in place of earlier ones under that
-// key.
-func (e *Endpoints) AddChecks(key string, checks []healthz.HealthChecker) {
+// key. It returns what removes them, unless others have taken their place by then.
+func (e *Endpoints) AddChecks(key string, checks []healthz.HealthChecker) (remove func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.checks[key] = checks
+	added := &checks
+	e.checks[key] = added
 	e.rebuildLocked()
-}
-
-// RemoveChecks removes the checks under key.
-func (e *Endpoints) RemoveChecks(key string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.checks, key)
-	e.rebuildLocked()
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.checks[key] == added {
+			delete(e.checks, key)
+			e.rebuildLocked()
+		}
+	}
 }
 
 // CheckNames returns the names of all checks, sorted.
@@ -74,7 +75,7 @@ func (e *Endpoints) rebuildLocked() {
 func (e *Endpoints) allLocked() []healthz.HealthChecker {
 	all := append([]healthz.HealthChecker(nil), e.always...)
 	for _, checks := range e.checks {
-		all = append(all, checks...)
+		all = append(all, *checks...)
 	}
 	sort.SliceStable(all, func(i, j int) bool { return all[i].Name() < all[j].Name() })
 	return all

@@ -98,6 +98,8 @@ type Instance struct {
 	started   chan struct{}
 	endpoints *Endpoints
 	debug     []string
+	// removeChecks removes the health checks; nil if they have not been added.
+	removeChecks func()
 	// ctx is the context for constructors; cancel ends what they tied to it.
 	ctx    context.Context // Lives exactly as long as the instance.
 	cancel context.CancelFunc
@@ -344,7 +346,7 @@ func (i *Instance) mount() {
 			}
 		}
 	}
-	i.endpoints.AddChecks(i.id.String(), checks)
+	i.removeChecks = i.endpoints.AddChecks(i.id.String(), checks)
 }
 
 // debugNames are the names of a controller's debug handler: with its shard, and also upstream's if
@@ -478,7 +480,9 @@ func (i *Instance) cleanup() {
 	}
 	i.informers.Shutdown()
 	i.queues.Close()
-	i.endpoints.RemoveChecks(i.id.String())
+	if i.removeChecks != nil {
+		i.removeChecks()
+	}
 	for _, name := range i.debug {
 		i.endpoints.RemoveDebug(name)
 	}

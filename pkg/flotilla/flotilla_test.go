@@ -55,6 +55,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"no namespace", func(o *Options) { o.Namespace = "" }, []string{"Options.Namespace"}},
 		{"member in capitals", func(o *Options) { o.Member = "Certs" }, []string{"Options.Member", `"Certs"`}},
 		{"dots in the member", func(o *Options) { o.Member = "node-1.example.com" }, nil},
+		{"a space in the version", func(o *Options) { o.Version = "v1.3.0 (abc)" }, []string{"Options.Version", `"v1.3.0 (abc)"`, "spaces"}},
 		{"too many ranges", func(o *Options) { o.Ranges = 1025 }, []string{"Options.Ranges", "1025", "1 to 1024"}},
 		{"fewer than no ranges", func(o *Options) { o.Ranges = -1 }, []string{"Options.Ranges", "-1"}},
 		{"a leader lock that is no Lease", func(o *Options) { o.LeaderLocks = []string{"a/b"} }, []string{"Options.LeaderLocks", `"a/b"`}},

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -54,7 +56,7 @@ type Options struct {
 	// [shard.MaxShards]. Use a few times as many as there will be members. A fleet that has a plan
 	// keeps its plan. Default: DefaultRanges.
 	Ranges int
-	// Version is the program's version, such as "v1.2.3". While members differ in the controllers
+	// Version is the program's version, such as "v1.2.3", without spaces. While members differ in the controllers
 	// that they have, the newest member decides about those: a new controller begins once all
 	// members have it.
 	Version string
@@ -183,6 +185,9 @@ func (o Options) complete() (Options, error) {
 	if len(o.Member) > heartbeat.MaxMemberName {
 		refuse("Options.Member", o.Member, []string{validation.MaxLenError(heartbeat.MaxMemberName)})
 	}
+	if strings.ContainsFunc(o.Version, unicode.IsSpace) {
+		refuse("Options.Version", o.Version, []string{"must not contain spaces"})
+	}
 	for _, lock := range o.LeaderLocks {
 		refuse("Options.LeaderLocks", lock, validation.IsDNS1123Subdomain(lock))
 	}
@@ -225,7 +230,11 @@ func orDefault(d, otherwise time.Duration) time.Duration {
 }
 
 func exit(reason string) {
+	time.AfterFunc(mostLogging, func() { os.Exit(1) })
 	klog.Background().Error(errors.New(reason), "Ending the process")
 	klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 	os.Exit(1) // in case somebody has replaced klog's exit function
 }
+
+// mostLogging bounds how long exit waits for the log, which nobody may be reading.
+const mostLogging = 2 * time.Second

@@ -124,6 +124,8 @@ func check(o manager.Options) error {
 	refuse(!off(o.HealthProbeBindAddress), "HealthProbeBindAddress", once)
 	refuse(!off(o.PprofBindAddress), "PprofBindAddress", once)
 	refuse(o.WebhookServer != nil, "WebhookServer", once)
+	refuse(o.EventBroadcaster != nil, "EventBroadcaster",
+		"must not be set: a shard's Manager must end its own, with the shard")
 	refuse(o.NewCache != nil, "NewCache", ours)
 	refuse(o.Cache.NewInformer != nil, "Cache.NewInformer", ours)
 	refuse(o.Client.HTTPClient != nil,

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,17 +23,18 @@ import (
 // TestOptionsAreChecked changes options to values that a shard's Manager cannot have.
 func TestOptionsAreChecked(t *testing.T) {
 	for want, change := range map[string]func(*manager.Options){
-		"":                           func(o *manager.Options) { o.Controller.MaxConcurrentReconciles = 4 },
-		"option LeaderElection ":     func(o *manager.Options) { o.LeaderElection = true },
-		"option Metrics.BindAddress": func(o *manager.Options) { o.Metrics.BindAddress = ":8080" },
-		"HealthProbeBindAddress":     func(o *manager.Options) { o.HealthProbeBindAddress = ":8081" },
-		"PprofBindAddress":           func(o *manager.Options) { o.PprofBindAddress = ":8082" },
-		"WebhookServer":              func(o *manager.Options) { o.WebhookServer = webhook.NewServer(webhook.Options{}) },
-		"NewCache":                   func(o *manager.Options) { o.NewCache = cache.New },
-		"SkipNameValidation":         func(o *manager.Options) { o.Controller.SkipNameValidation = nil },
-		"GracefulShutdownTimeout":    func(o *manager.Options) { o.GracefulShutdownTimeout = ptr.To(time.Second) },
-		`DefaultNamespaces is ["a"]`: func(o *manager.Options) { o.Cache.DefaultNamespaces = map[string]cache.Config{"a": {}} },
-		"DefaultTransform":           func(o *manager.Options) { o.Cache.DefaultTransform = cache.TransformStripManagedFields() },
+		"":                                         func(o *manager.Options) { o.Controller.MaxConcurrentReconciles = 4 },
+		"option LeaderElection ":                   func(o *manager.Options) { o.LeaderElection = true },
+		"option Metrics.BindAddress":               func(o *manager.Options) { o.Metrics.BindAddress = ":8080" },
+		"HealthProbeBindAddress":                   func(o *manager.Options) { o.HealthProbeBindAddress = ":8081" },
+		"PprofBindAddress":                         func(o *manager.Options) { o.PprofBindAddress = ":8082" },
+		"WebhookServer":                            func(o *manager.Options) { o.WebhookServer = webhook.NewServer(webhook.Options{}) },
+		"EventBroadcaster":                         func(o *manager.Options) { o.EventBroadcaster = record.NewBroadcaster() },
+		"NewCache":                                 func(o *manager.Options) { o.NewCache = cache.New },
+		"SkipNameValidation":                       func(o *manager.Options) { o.Controller.SkipNameValidation = nil },
+		"GracefulShutdownTimeout":                  func(o *manager.Options) { o.GracefulShutdownTimeout = ptr.To(time.Second) },
+		`DefaultNamespaces is ["a"]`:               func(o *manager.Options) { o.Cache.DefaultNamespaces = map[string]cache.Config{"a": {}} },
+		"DefaultTransform":                         func(o *manager.Options) { o.Cache.DefaultTransform = cache.TransformStripManagedFields() },
 		"ByObject[*v1.Secret].Transform must not":  byObject(cache.ByObject{Transform: cache.TransformStripManagedFields()}),
 		`ByObject[*v1.Secret].Namespaces is ["a"]`: byObject(cache.ByObject{Namespaces: map[string]cache.Config{"a": {}}}),
 		`ByObject[*v1.Secret].Field is "type=x"`:   byObject(cache.ByObject{Field: fields.OneTermEqualSelector("type", "x")}),

@@ -1,4 +1,4 @@
-package app
+package flags
 
 import "os"
 
@@ -8,8 +8,10 @@ import "os"
 // controllers would do nothing for 45 s. That is longer than others would need to take over.
 var pings = map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "5", "HTTP2_PING_TIMEOUT_SECONDS": "10"}
 
-// setPings sets them, unless the environment has others. There is no other way to tell client-go.
-func setPings() error {
+// SetPings makes client-go notice within a lease duration that a connection is dead, unless the
+// environment says otherwise. There is no other way to tell client-go. Call it before the process
+// makes its first client.
+func SetPings() error {
 	for name, seconds := range pings {
 		if os.Getenv(name) != "" {
 			continue

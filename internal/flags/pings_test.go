@@ -1,4 +1,4 @@
-package app
+package flags
 
 import (
 	"os"
@@ -8,7 +8,7 @@ import (
 func TestPings(t *testing.T) {
 	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "")
 	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "3")
-	if err := setPings(); err != nil {
+	if err := SetPings(); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "5", "HTTP2_PING_TIMEOUT_SECONDS": "3"} {
