@@ -124,6 +124,7 @@ func check(o manager.Options) error {
 	refuse(!off(o.HealthProbeBindAddress), "HealthProbeBindAddress", once)
 	refuse(!off(o.PprofBindAddress), "PprofBindAddress", once)
 	refuse(o.WebhookServer != nil, "WebhookServer", once)
+	//lint:ignore SA1019 it is looked at only to refuse it
 	refuse(o.EventBroadcaster != nil, "EventBroadcaster",
 		"must not be set: a shard's Manager must end its own, with the shard")
 	refuse(o.NewCache != nil, "NewCache", ours)

@@ -29,6 +29,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"HealthProbeBindAddress":                   func(o *manager.Options) { o.HealthProbeBindAddress = ":8081" },
 		"PprofBindAddress":                         func(o *manager.Options) { o.PprofBindAddress = ":8082" },
 		"WebhookServer":                            func(o *manager.Options) { o.WebhookServer = webhook.NewServer(webhook.Options{}) },
+		//lint:ignore SA1019 it is refused
 		"EventBroadcaster":                         func(o *manager.Options) { o.EventBroadcaster = record.NewBroadcaster() },
 		"NewCache":                                 func(o *manager.Options) { o.NewCache = cache.New },
 		"SkipNameValidation":                       func(o *manager.Options) { o.Controller.SkipNameValidation = nil },
