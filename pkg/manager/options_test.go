@@ -23,12 +23,12 @@ import (
 // TestOptionsAreChecked changes options to values that a shard's Manager cannot have.
 func TestOptionsAreChecked(t *testing.T) {
 	for want, change := range map[string]func(*manager.Options){
-		"":                                         func(o *manager.Options) { o.Controller.MaxConcurrentReconciles = 4 },
-		"option LeaderElection ":                   func(o *manager.Options) { o.LeaderElection = true },
-		"option Metrics.BindAddress":               func(o *manager.Options) { o.Metrics.BindAddress = ":8080" },
-		"HealthProbeBindAddress":                   func(o *manager.Options) { o.HealthProbeBindAddress = ":8081" },
-		"PprofBindAddress":                         func(o *manager.Options) { o.PprofBindAddress = ":8082" },
-		"WebhookServer":                            func(o *manager.Options) { o.WebhookServer = webhook.NewServer(webhook.Options{}) },
+		"":                           func(o *manager.Options) { o.Controller.MaxConcurrentReconciles = 4 },
+		"option LeaderElection ":     func(o *manager.Options) { o.LeaderElection = true },
+		"option Metrics.BindAddress": func(o *manager.Options) { o.Metrics.BindAddress = ":8080" },
+		"HealthProbeBindAddress":     func(o *manager.Options) { o.HealthProbeBindAddress = ":8081" },
+		"PprofBindAddress":           func(o *manager.Options) { o.PprofBindAddress = ":8082" },
+		"WebhookServer":              func(o *manager.Options) { o.WebhookServer = webhook.NewServer(webhook.Options{}) },
 		//lint:ignore SA1019 it is refused
 		"EventBroadcaster":                         func(o *manager.Options) { o.EventBroadcaster = record.NewBroadcaster() },
 		"NewCache":                                 func(o *manager.Options) { o.NewCache = cache.New },
