@@ -42,8 +42,9 @@ func main() {
 	ctrl.SetLogger(zap.New())
 	klog.SetLogger(ctrl.Log)
 
-	// Each process has one of these: metrics, probes, and webhooks if there are any. It must not cut the
-	// fleet off, which hands its shards over, and ends the process itself if that takes too long.
+	// Each process has one of these: metrics, probes, and webhooks if there are any. It must not cut
+	// the fleet off, which hands its shards over, and ends the process itself if that takes too
+	// long.
 	unbounded := time.Duration(-1)
 	mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{
 		Scheme:                  scheme,

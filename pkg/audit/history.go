@@ -83,9 +83,9 @@ func (h *history) holeBefore(version uint64) bool {
 	return slices.ContainsFunc(h.holes, func(g hole) bool { return g.after.version == version })
 }
 
-// retiredAt reports whether the Lease was, or may have been, retired when a deletion took effect: the
-// garbage collector may see a write, and delete the Lease, before the write is answered, or although
-// its answer is a server's error.
+// retiredAt reports whether the Lease was, or may have been, retired when a deletion took effect:
+// the garbage collector may see a write, and delete the Lease, before the write is answered, or
+// although its answer is a server's error.
 func (h *history) retiredAt(deletion event) bool {
 	var last state
 	gone := deletion.moment(0)

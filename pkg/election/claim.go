@@ -87,13 +87,13 @@ func (c *Claim) Name() string { return c.name }
 // Identity returns the incarnation that holds the claim.
 func (c *Claim) Identity() string { return c.identity }
 
-// LeaseUID returns the UID of the Lease that this claim acquired; empty for an endless claim. A claim
-// whose Lease is deleted creates another one, which has another UID.
+// LeaseUID returns the UID of the Lease that this claim acquired; empty for an endless claim. A
+// claim whose Lease is deleted creates another one, which has another UID.
 func (c *Claim) LeaseUID() types.UID { return c.lease }
 
 // Before returns the Lease that this claim acquired, as observed before: its last holder, if that
-// had not released it, and what that holder left behind. If the answer to an acquisition was lost, it
-// is the Lease as it was before the first attempt. It is zero for an endless claim.
+// had not released it, and what that holder left behind. If the answer to an acquisition was lost,
+// it is the Lease as it was before the first attempt. It is zero for an endless claim.
 func (c *Claim) Before() Observation { return c.before }
 
 // Term returns the claim's number: leaseTransitions, 1 or more; 0 for an endless claim.

@@ -664,38 +664,12 @@ func TestLostAnswers(t *testing.T) {
 			}
 		})
 	})
-	t.Run("a request to the holder fails", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, h *harness) {
-			h.Store.Put(lease("b_1", 7))
-			a := h.node("a")
-			h.Sleep(s)
-			a.client.Fail(1, "update")
-			a.claimant.SetAsk(true)
-			h.Sleep(s)
-			h.Store.Put(lease("", 7)) // the holder lets go all the same
-			h.Sleep(s)
-			h.Expect(`
-				0.0 a waiting (held)
-				1.0 a failed 7
-				2.0 a acquired 8
-				2.0 a started 8`)
-		})
-	})
 	t.Run("of a request to the holder", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, h *harness) {
-			h.Store.Put(lease("b_1", 7))
-			a := h.node("a")
-			h.Sleep(s)
-			a.client.DropReply(1, "update")
-			a.claimant.SetAsk(true)
-			h.Sleep(s)
-			h.Store.Put(lease("", 7)) // the holder lets go
-			h.Sleep(s)
-			h.Expect(`
-				0.0 a waiting (held)
-				2.0 a acquired 8
-				2.0 a started 8`)
-		})
+		testRequest(t, func(a *node) { a.client.DropReply(1, "update") }, "")
+	})
+	t.Run("of a request to the holder that fails", func(t *testing.T) {
+		testRequest(t, func(a *node) { a.client.Fail(1, "update") }, `
+			1.0 a failed 7`)
 	})
 	t.Run("of a change of annotations", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, h *harness) {
@@ -729,8 +703,27 @@ func TestLostAnswers(t *testing.T) {
 	})
 }
 
-// requireBefore requires that the node's claim knows the Lease as it was before the first attempt to
-// acquire it.
+// testRequest has a node ask the holder for its Lease, in spite of a fault. The holder lets go, and
+// the node must acquire the Lease at once.
+func testRequest(t *testing.T, fault func(*node), said string) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.Store.Put(lease("b_1", 7))
+		a := h.node("a")
+		h.Sleep(s)
+		fault(a)
+		a.claimant.SetAsk(true)
+		h.Sleep(s)
+		h.Store.Put(lease("", 7))
+		h.Sleep(s)
+		h.Expect(`
+			0.0 a waiting (held)` + said + `
+			2.0 a acquired 8
+			2.0 a started 8`)
+	})
+}
+
+// requireBefore requires that the node's claim knows the Lease as it was before the first attempt
+// to acquire it.
 func requireBefore(t *testing.T, n *node, holder string, term int32) {
 	t.Helper()
 	claim := n.claimant.Claim()

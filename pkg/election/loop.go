@@ -190,8 +190,8 @@ func (r *run) endClaim(in Input, reason Reason) {
 	}
 	r.setClaim(nil)
 	if !reason.Planned() || r.sent == Renew {
-		// Nobody runs what the Lease covers until it is released. A Lease that is being created after a
-		// planned end is waited for: it would have to be found first.
+		// Nobody runs what the Lease covers until it is released. A Lease that is being created
+		// after a planned end is waited for: it would have to be found first.
 		r.requests.Cancel()
 	}
 	if in.Returned {

@@ -56,9 +56,9 @@ type Options struct {
 	// [shard.MaxShards]. Use a few times as many as there will be members. A fleet that has a plan
 	// keeps its plan. Default: DefaultRanges.
 	Ranges int
-	// Version is the program's version, such as "v1.2.3", without spaces. While members differ in the controllers
-	// that they have, the newest member decides about those: a new controller begins once all
-	// members have it.
+	// Version is the program's version, such as "v1.2.3", without spaces. While members differ in
+	// the controllers that they have, the newest member decides about those: a new controller
+	// begins once all members have it.
 	Version string
 	// Node and Zone say where the process runs, for people who read the status. Default: not said.
 	Node, Zone string
@@ -104,9 +104,8 @@ type Options struct {
 	Enforced func() bool
 	// FenceDelay applies where credentials are Enforced: it is the time from marking a dead
 	// member's credentials until its shards run elsewhere, or any that are handed over meanwhile.
-	// Within it every API server must have
-	// seen the mark. It is at most HandoffTimeout, since a member that leaves waits for it, too.
-	// Default: 0.
+	// Within it every API server must have seen the mark. It is at most HandoffTimeout, since a
+	// member that leaves waits for it, too. Default: 0.
 	FenceDelay time.Duration
 	// Memory and Use return what the member writes on its Lease for 'flotilla status': its memory,
 	// and its use of other resources. They are called every ten seconds, from one goroutine, and

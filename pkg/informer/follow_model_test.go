@@ -134,8 +134,8 @@ type subject struct {
 }
 
 // TestListAfterAForgottenWatch has an API server without streaming lists forget the version that
-// informers are at, while they are behind. Whoever got its first list in pages must not ask for that
-// version again.
+// informers are at, while they are behind. An informer that got its first list in pages must not
+// ask for that version again.
 func TestListAfterAForgottenWatch(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {

@@ -30,8 +30,8 @@
 //   - Editing or deleting the Lease by hand can make a second holder possible, as for other Leases.
 //     Stock standbys create an absent Lease at once, and then all members must end.
 //   - The last member to leave, or of a fleet that is stopped, clears the holder ([Lock.Release]);
-//     its caller must know that it is the last. For a member that is just starting and already holds the lock, this is as if
-//     somebody had cleared the Lease.
+//     its caller must know that it is the last. For a member that is just starting and already
+//     holds the lock, this is as if somebody had cleared the Lease.
 //
 // # Clock rule
 //

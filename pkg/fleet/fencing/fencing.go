@@ -125,9 +125,9 @@ func (f *Fencing) markedAt(incarnation string, now time.Time) time.Time {
 // among them; an empty holder is none. Usually the mark came with the strike; if the striking
 // member did not know of the policy, Since writes it. It does so for all who were struck without a
 // mark, even if there is no dead holder: the member that took their shards may have died before it
-// had written the mark, or have given a shard back without it. Since returns the zero time
-// if nobody is marked, and if the API server does not enforce the fence or lets nobody be marked.
-// Then only the Lease's expiry protects the shard. If ctx has ended, marks may be missing.
+// had written the mark, or have given a shard back without it. Since returns the zero time if
+// nobody is marked, and if the API server does not enforce the fence or lets nobody be marked. Then
+// only the Lease's expiry protects the shard. If ctx has ended, marks may be missing.
 func (f *Fencing) Since(ctx context.Context, holders ...string) time.Time {
 	if !f.config.Enforced() || faults.MarkSkipped {
 		return time.Time{}

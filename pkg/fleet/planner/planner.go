@@ -103,8 +103,8 @@ type Planner struct {
 	content map[string]content
 	// moved is when this planner last moved or made each shard because of weights.
 	moved map[shard.ID]time.Time
-	// unanswered are the changes whose writes failed, until it is known whether the server made them
-	// nevertheless.
+	// unanswered are the changes whose writes failed, until it is known whether the server made
+	// them nevertheless.
 	unanswered []sent
 	// tried is when this planner last tried to empty each Lease.
 	tried map[string]time.Time

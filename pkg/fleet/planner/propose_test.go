@@ -58,8 +58,8 @@ func newOutlook(t *testing.T, homes string, weights []int64, carried map[string]
 	return o
 }
 
-// TestWhichUnansweredChangeCounts has two changes of the same generation that were not answered. Only
-// the one in force counts; if a later plan is in force, either may have been before it.
+// TestWhichUnansweredChangeCounts has two changes of the same generation that were not answered.
+// Only the one in force counts; if a later plan is in force, either may have been before it.
 func TestWhichUnansweredChangeCounts(t *testing.T) {
 	now := time.Unix(1000, 0)
 	change := func(n int, moved string, generation int64) change {

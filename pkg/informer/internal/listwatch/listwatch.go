@@ -130,8 +130,8 @@ func (lw *Ranged) giveUp(ctx context.Context, lost bool) error {
 //
 // A list that must not be older than a version comes whole, as in stock informers. With a limit the
 // server would return exactly that version, and a Reflector whose watch the server has forgotten
-// would list the same old state again and again, until etcd is compacted. A Reflector asks for pages
-// then because its first list came in pages, which a list of the current state does.
+// would list the same old state again and again, until etcd is compacted. A Reflector asks for
+// pages then because its first list came in pages, which a list of the current state does.
 func Current(options metav1.ListOptions) metav1.ListOptions {
 	switch {
 	case options.ResourceVersion == "0":
