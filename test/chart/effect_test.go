@@ -121,7 +121,7 @@ var effects = map[string]struct{ base, set, kind, want string }{
 	"nodeSelector":                       {set: "nodeSelector: {disk: fast}", kind: "StatefulSet", want: "nodeSelector:\n        disk: fast\n"},
 	"tolerations":                        {set: "tolerations: [{operator: Exists}]", kind: "StatefulSet", want: "tolerations:\n      - operator: Exists\n"},
 	"affinity":                           {set: "affinity: {nodeAffinity: {}}", kind: "StatefulSet", want: "affinity:\n        nodeAffinity: {}\n"},
-	"topologySpreadConstraints":          {set: "topologySpreadConstraints: [{maxSkew: 2, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}]", kind: "StatefulSet", want: "topologyKey: rack\n"},
+	"topologySpreadConstraints":          {set: "topologySpreadConstraints: [{maxSkew: 2, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}]", kind: "StatefulSet", want: "labelSelector:\n          matchLabels:\n            app.kubernetes.io/instance: flotilla\n            app.kubernetes.io/name: flotilla\n        maxSkew: 2\n        topologyKey: rack\n"},
 	"podDisruptionBudget.enabled":        {set: "podDisruptionBudget: {enabled: false}", kind: "PodDisruptionBudget"},
 	"podDisruptionBudget.maxUnavailable": {set: "podDisruptionBudget: {maxUnavailable: 30%}", kind: "PodDisruptionBudget", want: "maxUnavailable: 30%\n"},
 	"networkPolicy.enabled":              {set: "networkPolicy: {enabled: false}", kind: "NetworkPolicy"},

@@ -68,6 +68,10 @@ func TestRefused(t *testing.T) {
 		"a budget without a number":           {"podDisruptionBudget: {maxUnavailable: null}", "'/podDisruptionBudget': missing property 'maxUnavailable'"},
 		"members without a fleet":             {"flags: {leader-elect: false}", "'/flags/leader-elect': value must be true"},
 		"members without one, as an argument": {"extraArgs: [--leader-elect=false]", "'/extraArgs/0': 'not' failed"},
+		"a member name for all":               {"flags: {member-name: one}", "'/flags/member-name': 'one' does not match pattern"},
+		"an address that no probe reaches":    {"flags: {bind-address: 127.0.0.1}", "'/flags/bind-address': 'not' failed"},
+		"a port that no probe asks":           {"flags: {secure-port: 8443}", "'/flags/secure-port': value must be one of 10257, '10257'"},
+		"such a port, as an argument":         {"extraArgs: [--secure-port=8443]", "'/extraArgs/0': 'not' failed"},
 		"a long name":                         {"fullnameOverride: " + strings.Repeat("a", 53), "'/fullnameOverride': maxLength: got 53, want 52"},
 		"a shadow with the members' account": {
 			shadowed, `shadow.rightsOf "system:serviceaccount:kube-system:flotilla": must not be the shadow's own`,

@@ -41,6 +41,37 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// TestNamesOfDigits installs a release in a namespace whose name is a number, as that of a tenant may
+// be. In YAML such a name is a string only in quotes.
+func TestNamesOfDigits(t *testing.T) {
+	const values = "{mode: hosted, fullnameOverride: '4711', pkiSecret: '1', kubeconfigSecret: '2', monitoring: {enabled: true, tokenSecret: '3'}, autoscaling: {enabled: true}}"
+	for kind, objects := range render(t, "815", "12e4", values) {
+		for _, object := range objects {
+			numbers(t, kind, object)
+		}
+	}
+}
+
+// numbers finds fields that are names, and numbers.
+func numbers(t *testing.T, at string, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, field := range v {
+			numbers(t, at+"."+key, field)
+		}
+	case []any:
+		for _, item := range v {
+			numbers(t, at+"[]", item)
+		}
+	case float64:
+		if slices.Contains([]float64{4711, 815, 12e4, 1, 2, 3}, v) && names.MatchString(at) {
+			t.Errorf("%s is the number %v, want a string", at, v)
+		}
+	}
+}
+
+var names = regexp.MustCompile(`(?i)(name|namespace|names\[\]|instance|job|labels\.[^ ]*)$`)
+
 // TestStandardLabels checks the labels that dashboards and tools expect.
 func TestStandardLabels(t *testing.T) {
 	for kind, objects := range render(t, "flotilla", "kube-system", watched+scaled) {
@@ -214,6 +245,8 @@ func TestNotes(t *testing.T) {
 		{"kube-system", "flags: {fleet-name: shop}", []string{"3 members of fleet shop, "}, nil},
 		{"kube-system", "replicas: 1", []string{"WARNING: replicas is 1."}, nil},
 		{"kube-system", scaled, []string{"2 to 6 members"}, []string{"WARNING"}},
+		{"kube-system", "flags: {handoff-timeout: 30s}", []string{"WARNING: flags.handoff-timeout is 30s, and terminationGracePeriodSeconds is 45"}, nil},
+		{"kube-system", "{flags: {handoff-timeout: 30s}, terminationGracePeriodSeconds: 100}", nil, []string{"WARNING"}},
 		{"kube-system", shadowed, []string{"a shadow of member 1/3", "logs -f deployment/shop-flotilla\n", "helm uninstall shop"}, []string{"flotilla-pki", "statefulset"}},
 		{hosted, "mode: hosted\n" + watched, []string{"flotilla-pki flotilla-kubeconfig\n", "Secret shop-flotilla-metrics-reader"}, nil},
 	} {

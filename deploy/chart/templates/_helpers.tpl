@@ -8,7 +8,7 @@
 {{- /* What selects the members of this release, or its shadow. */ -}}
 {{- define "flotilla.selector" -}}
 app.kubernetes.io/name: {{ ternary "flotilla-shadow" "flotilla" .Values.shadow.enabled }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "flotilla.labels" -}}
@@ -23,9 +23,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- /* metadata of an object: (dict "root" $ "suffix" "" "namespace" "" "annotations" dict). */ -}}
 {{- define "flotilla.metadata" -}}
-name: {{ include "flotilla.name" .root }}
+name: {{ include "flotilla.name" .root | quote }}
 {{- with .namespace }}
-namespace: {{ . }}
+namespace: {{ . | quote }}
 {{- end }}
 labels:
   {{- include "flotilla.labels" .root | nindent 2 }}
