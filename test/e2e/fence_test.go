@@ -108,6 +108,7 @@ func TestFenceRefusesCredentials(t *testing.T) {
 	}
 	c.manyDead(manyMembers)
 	t.Logf("a write with %d members that died and never came back, each with 40 credentials: %s", manyMembers, c.cost())
+	t.Run("ExtensionServers", func(t *testing.T) { extensionServers(t, plane) })
 }
 
 // installFence applies deploy/fence as an operator would.
