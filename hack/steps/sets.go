@@ -97,18 +97,9 @@ func testAll() []step {
 			name: "race-shuffled", what: "the packages with the most goroutines under the race detector, in random order", long: "2 minutes", computes: true,
 			needs: []need{needC}, commands: []command{raceTest("-shuffle=on", "-timeout=60m")},
 		},
-		plantedStep, e2eAllStep, integrationStep, handbookStep, minorStep, deployStep, conformanceShortStep, canaryStep, examplesStep, cloudStep,
+		plantedStep, e2eAllStep, integrationStep, monitoringStep, handbookStep, minorStep, deployStep, conformanceShortStep, benchShortStep, canaryStep, examplesStep, cloudStep,
 		pageStep, chartStep, releaseStep, demoStep, kubeadmStep, chaosAllStep, simStep,
-		garbageStep, plantedLiveStep, boundsStep, monitoringStep,
-		{
-			name: "bench-short", what: "one round of tiny sizes: every figure must be there", long: "2 minutes", tools: plane, member: true,
-			commands: []command{
-				run("rm", "-f", "_output/bench/short.json"),
-				goRun("./test/bench", "-check", "-rounds=1", "-systems=stock,fleet-2", "-rates=high", "-deployments=8", "-namespaces=8", "-nodes=4", "-out=_output/bench/short.json"),
-				goRun("./test/bench", "-check", "-rounds=1", "-systems=stock", "-scenarios=steady", "-pods=200", "-watch=12", "-empty=false", "-nodes=4", "-out=_output/bench/short.json", "-append"),
-				goRun("./test/bench", "-check", "-rounds=1", "-systems=fleet-2", "-scenarios=idle-cost", "-shards=4", "-watch=4", "-out=_output/bench/short.json", "-append"),
-			},
-		},
+		garbageStep, plantedLiveStep, boundsStep,
 	}
 }
 
@@ -212,8 +203,17 @@ var (
 		name: "release", what: "a release for linux/amd64, twice: the same bytes", long: "a minute", computes: true,
 		commands: []command{run("make", "--no-print-directory", "release", "N=0", "PLATFORMS=linux/amd64", "ARGS=-twice -out=_output/release-test")},
 	}
+	benchShortStep = step{
+		name: "bench-short", what: "one round of tiny sizes: every figure must be there", long: "2 minutes", tools: plane, member: true, waits: true,
+		commands: []command{
+			run("rm", "-f", "_output/bench/short.json"),
+			goRun("./test/bench", "-check", "-rounds=1", "-systems=stock,fleet-2", "-rates=high", "-deployments=8", "-namespaces=8", "-nodes=4", "-out=_output/bench/short.json"),
+			goRun("./test/bench", "-check", "-rounds=1", "-systems=stock", "-scenarios=steady", "-pods=200", "-watch=12", "-empty=false", "-nodes=4", "-out=_output/bench/short.json", "-append"),
+			goRun("./test/bench", "-check", "-rounds=1", "-systems=fleet-2", "-scenarios=idle-cost", "-shards=4", "-watch=4", "-out=_output/bench/short.json", "-append"),
+		},
+	}
 	monitoringStep = step{
-		name: "monitoring", what: "alerts, runbooks and dashboard, by promtool and on a fleet that Prometheus scrapes", long: "4 minutes", tools: prometheusTools, member: true,
+		name: "monitoring", what: "alerts, runbooks and dashboard, by promtool and on a fleet that Prometheus scrapes", long: "4 minutes", tools: prometheusTools, member: true, waits: true,
 		commands: []command{fresh("-timeout=20m", "./test/monitoring/...")},
 	}
 	alertsStep = step{
