@@ -27,6 +27,10 @@ func senderOf(agent string) string {
 // builtAgent is the form in which client-go names a binary: its name, version, platform and commit.
 var builtAgent = regexp.MustCompile(`^[^/ ]+/[^ ]+ \([^()]*\) kubernetes/[^/ ]+`)
 
+// unstamped ends a builtAgent of a program that was built without a commit, as `go build` does it.
+// Many programs of a cluster have the same one, such as "manager/v0.0.0".
+const unstamped = " kubernetes/$Format"
+
 // Identity is the claim that a request names in its User-Agent.
 type Identity struct {
 	// Member is the incarnation.

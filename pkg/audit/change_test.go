@@ -225,6 +225,11 @@ func TestChange(t *testing.T) {
 		"by a controller of none": {func(s map[string]line) {
 			s["19"] = by("job-controller", write(b, mine, 1, low, 141, 15.5))
 		}, []audit.Kind{audit.WrongController}},
+		"successor without a generation": {func(s map[string]line) {
+			for _, key := range []string{"05 claim", "07 ready", "13 runs", "16 renewed"} {
+				s[key] = s[key].notes(map[string]string{"flotilla.dev/plan-generation": ""})
+			}
+		}, []audit.Kind{audit.WrongLayout}},
 		"by an identity of none": {func(s map[string]line) {
 			s["19"] = by("somebody", write(b, mine, 1, low, 141, 15.5))
 		}, nil},
@@ -334,6 +339,62 @@ func TestChange(t *testing.T) {
 			requireKinds(t, report, test.want...)
 		})
 	}
+}
+
+// TestControllersOfOthers: a fleet of other controllers may have one that uses the identity of another
+// one of kube-controller-manager's.
+func TestControllersOfOthers(t *testing.T) {
+	halves, _, _ := plans(t)
+	for controllers, want := range map[string][]audit.Kind{"cloud-node-controller": nil, "cloud-node-controller,job-controller": {audit.WrongController}} {
+		names := strings.Split(controllers, ",")
+		p := shard.Plan{Generation: 1, Rings: []shard.Ring{{Name: "namespaces", Scope: shard.ScopeNamespaced, Controllers: names, Shards: halves.Rings[0].Shards}}}
+		report := checkPlan(t, p, told(t, p, lower, a, 1, 10, 1), by("node-controller", write(a, lower, 1, low, 11, 2)), told(t, p, lower, a, 1, 20, 3))
+		if requireKinds(t, report, want...); (report.ByController > 0) != (want != nil) {
+			t.Errorf("%s: %d writes compared with the controllers", controllers, report.ByController)
+		}
+	}
+}
+
+// TestLogFromTheMiddle judges a log that begins under the first plan, without any write that names it,
+// and without the plan given up front.
+func TestLogFromTheMiddle(t *testing.T) {
+	halves, _, _ := plans(t)
+	good, err := halves.Packed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	judge := func(plant func(s map[string]line)) audit.Report {
+		scene := splitScene(t)
+		deleteAll(scene, "01 first plan", "02 predecessor", "03 write", "09 renewed")
+		scene["04 plan"] = scene["04 plan"].on(5)
+		scene["12 release"] = scene["12 release"].on(45)
+		plant(scene)
+		opts := options(halves)
+		opts.Plan = nil
+		report, err := audit.Judge(opts, reading(logOf(t, linesOf(scene)...)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report
+	}
+	withGood := func(s map[string]line) {
+		s["04 plan"] = s["04 plan"].notes(map[string]string{"flotilla.dev/last-good-plan": good}).on(5)
+	}
+	report := judge(withGood)
+	requireKinds(t, report)
+	if report.Plans != 2 {
+		t.Errorf("%d plans, want the first one too, from the annotation", report.Plans)
+	}
+	requireKinds(t, judge(func(map[string]line) {}))
+	// The predecessor dies, and its Lease is never written.
+	report = judge(func(s map[string]line) { delete(s, "12 release") })
+	requireKinds(t, report)
+	requireDoubts(t, report, audit.LeaseHole, audit.LeaseHole)
+	// Nothing is excused that a known plan forbids.
+	requireKinds(t, judge(func(s map[string]line) {
+		withGood(s)
+		s["05 claim"] = s["05 claim"].notes(map[string]string{"flotilla.dev/plan-generation": "3"})
+	}), audit.WrongLayout)
 }
 
 // TestOverlapOfShards: the report names exactly the shards that overlapped.

@@ -3,6 +3,7 @@ package audit
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -44,10 +45,11 @@ func Judge(opts Options, logs ...Log) (Report, error) {
 		}
 	}
 	c := newChecker(opts)
-	var err error
-	if c.report.Lines, c.report.Cut, err = readLogs(logs, c.read); err != nil {
+	x, err := readLogs(logs, c.read)
+	if err != nil {
 		return Report{}, err
 	}
+	c.report.Lines, c.report.Torn, c.report.Cut = x.lines, x.torn, x.cut
 	if opts.Plan == nil {
 		plan, err := c.firstPlan()
 		if err != nil {
@@ -80,6 +82,7 @@ func newChecker(opts Options) *checker {
 		namespace:      cmp.Or(opts.Namespace, metav1.NamespaceSystem),
 		requestTimeout: cmp.Or(opts.RequestTimeout, DefaultRequestTimeout),
 		controllers:    opts.Controllers,
+		identified:     sets.New(slices.Concat(slices.Collect(maps.Values(opts.Controllers))...)...),
 		histories:      map[shard.ID]*history{},
 		leases:         map[shard.ID]*leaseLog{},
 		facts:          map[shard.ID]fact{},
@@ -183,9 +186,12 @@ type checker struct {
 	// namespace is the namespace of the fleet's Leases.
 	namespace   string
 	controllers map[string][]string // by identity
-	plan        shard.Plan          // given up front
-	plans       []planned           // the given one, and those of the log, in order
-	histories   map[shard.ID]*history
+	identified  sets.Set[string]    // all of these controllers
+	plan        shard.Plan          // given up front, or the first of the log
+	// late is set if the log may begin under an earlier plan, which it does not have.
+	late      bool
+	plans     []planned // the given one, and those of the log, in order
+	histories map[shard.ID]*history
 	// leases are Leases that are named like those of shards but are not in the plan given up front:
 	// only the whole log shows whether they are shards'.
 	leases     map[shard.ID]*leaseLog
@@ -246,11 +252,17 @@ func (c *checker) read(e event) error {
 		return nil
 	}
 	part := c.parse(e.UserAgent)
-	e.binary = part.binary
-	if part.marked && part.err == nil || strings.Contains(e.UserAgent, memberMark) && e.ObjectRef.Resource == "leases" {
-		c.binaries.Insert(part.binary)
+	if e.binary = part.binary; strings.HasSuffix(e.binary, unstamped) {
+		e.binary += " as " + e.User.Username
 	}
+	c.noteBuild(e, part)
 	if e.ObjectRef.Resource == "leases" {
+		if e.Verb == "deletecollection" {
+			if err := c.readLeaseCollection(e); err != nil {
+				return err
+			}
+			return c.readOther(e)
+		}
 		c.readLeaderLock(e)
 		c.readMember(e)
 		if e.ObjectRef.Namespace != c.namespace {
@@ -269,6 +281,39 @@ func (c *checker) read(e event) error {
 		}
 	}
 	return c.readOther(e)
+}
+
+// readLeaseCollection reads a deletion of many Leases as one of each in the answer.
+func (c *checker) readLeaseCollection(e event) error {
+	if e.ObjectRef.Namespace != c.namespace || e.refused() || e.dryRun() {
+		return nil
+	}
+	deleted, err := e.deleted()
+	if err != nil {
+		c.doubt(e, LeaseUnanswered, "the log does not tell which Leases it has deleted: %v", err)
+		return nil
+	}
+	for _, name := range deleted {
+		d, ref := e, *e.ObjectRef
+		ref.Name = name
+		d.Verb, d.ObjectRef, d.RequestObject = "delete", &ref, nil
+		c.readLeaderLock(d)
+		c.readMember(d)
+		if name == leaseapi.PlanLease(c.fleet) {
+			if err := c.readPlanLease(d); err != nil {
+				return err
+			}
+		} else if id, ok := c.shardOfLease(name); !ok {
+			continue
+		} else if h, planned := c.histories[id]; planned {
+			if err := c.readLease(id, h, d); err != nil {
+				return err
+			}
+		} else {
+			c.keepLease(id, d)
+		}
+	}
+	return nil
 }
 
 // readLost reads a request that arrived and never ended. It may have taken effect at any time until

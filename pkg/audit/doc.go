@@ -25,7 +25,8 @@
 //     because a controller that asks beyond its range is wrong whatever the answer.
 //   - Controller: the Lease named the sending controller, known by its identity, in that term;
 //     refused requests too. An identity that several controllers share stands for each of them.
-//     ByController counts what was judged.
+//     It is not judged if the identity of none of the Lease's controllers is known: these are
+//     another program's. ByController counts what was judged.
 //   - Lease: (member, term) is what the shard's Lease said when the write took effect; see below.
 //   - End: the writer was not listed as ended when the write took effect, where a fleet has one
 //     heartbeat a member; see below.
@@ -59,7 +60,8 @@
 // reviews. Everything else went around the fence. A member's request is recognised by the id of its
 // token, if that is on a member's Lease; otherwise by its binary, whatever the binary is called:
 // name, version, platform and commit in the User-Agent are those of requests with the fence's part,
-// or of requests that write members' Leases. A stock controller manager may be such a build too; if
+// or of requests that write members' Leases. Many programs are built without a commit and have the
+// same User-Agent; for those the account counts too. A stock controller manager may be such a build too; if
 // one has held a leader lock, only tokens distinguish the two, and Unnamed counts requests without
 // a token.
 //
@@ -100,8 +102,8 @@
 //   - Writer had ended: a write took effect after its writer was listed, and before anybody had
 //     taken the shard. After that, the writer is not the holder.
 //   - Holder had not ended: a shard's Lease goes to another incarnation only if it was released
-//     (flotilla.dev/released names the term; whatever others write on the Lease after that does not
-//     undo it), or if its holder is listed at a lower version. A Lease that somebody emptied, or
+//     (flotilla.dev/released names the term, and no other member wrote that; whatever others write
+//     on the Lease after that does not undo it), or if its holder is listed at a lower version. A Lease that somebody emptied, or
 //     whose holder is no member's incarnation, has to stand still for the duration that the new
 //     holder declares, and a Lease that was deleted has to be absent for as long; otherwise it was
 //     taken early. An incarnation may take again what it holds.

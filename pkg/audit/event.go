@@ -161,6 +161,22 @@ func (e event) version() (uint64, bool) {
 	return version, err == nil
 }
 
+// deleted returns the names of the objects in the answer to a deletion of many.
+func (e event) deleted() ([]string, error) {
+	var list metav1.PartialObjectMetadataList
+	if e.failed() || e.ResponseObject == nil {
+		return nil, fmt.Errorf("code %d, and the answer is not logged", e.code)
+	}
+	if err := json.Unmarshal(e.ResponseObject, &list); err != nil || !strings.HasSuffix(list.Kind, "List") {
+		return nil, fmt.Errorf("the answer is of kind %q, want a list", list.Kind)
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names, nil
+}
+
 // lease returns the Lease in the answer.
 func (e event) lease() (*coordinationv1.Lease, error) {
 	if e.ResponseObject == nil {

@@ -57,7 +57,7 @@ func ends(sender, incarnation string, renewed float64, version int, second float
 
 // release returns a release of a shard's Lease.
 func release(id string, term, version int, second float64) line {
-	return lease(id, "", term, version, second).notes(map[string]string{"flotilla.dev/released": fmt.Sprint(term)})
+	return lease(id, "", term, version, second).notes(map[string]string{"flotilla.dev/released": fmt.Sprint(term)}).sentBy("flotilla-0")
 }
 
 func created(l line) line { return l.with("verb", "create") }
@@ -192,7 +192,11 @@ func TestTaken(t *testing.T) {
 			s["next"], s["next 2"] = beats(nextA, 30, 10.1, a), beats(nextA, 39, 10.15)
 		}},
 		"after the shard's release": {plant: func(s map[string]line) { s["x"], s["taken"] = release(lower, 1, 20, 5), soon }},
-		"of another term":           {plant: func(s map[string]line) { s["x"], s["taken"] = release(lower, 7, 20, 5), soon }, want: []audit.Kind{audit.TermReused}},
+		"after somebody else's release": {plant: func(s map[string]line) {
+			delete(s, "strike")
+			s["x"], s["taken"] = release(lower, 1, 20, 5).sentBy("flotilla-1"), soon
+		}, want: notEnded},
+		"of another term": {plant: func(s map[string]line) { s["x"], s["taken"] = release(lower, 7, 20, 5), soon }, want: []audit.Kind{audit.TermReused}},
 		"after a release for another": {plant: func(s map[string]line) {
 			s["x"], s["taken"] = emptied.notes(map[string]string{"flotilla.dev/released": "7"}), soon
 		}, want: early, overlaps: 1},

@@ -32,6 +32,9 @@ type state struct {
 	// released is set if nobody holds the Lease and it says that the holder of the term gave it
 	// back. freed is also set if it said so before: writes after a release do not undo it.
 	released, freed bool
+	// freer is the write of the release, if freed is set, and freedFrom the holder before it.
+	freer     *state
+	freedFrom string
 	// retired is set if the Lease is retired, see leaserecord.RetiredAnnotation.
 	retired bool
 	// beat is the Lease's renewTime in microseconds; 0 if it has none.
@@ -185,6 +188,13 @@ func (h *history) sort() {
 	for i := range h.states {
 		s := &h.states[i]
 		s.freed = s.released || i > 0 && s.holder == "" && h.states[i-1].freed
+		switch {
+		case !s.freed || i == 0:
+		case h.states[i-1].freed:
+			s.freer, s.freedFrom = h.states[i-1].freer, h.states[i-1].freedFrom
+		default:
+			s.freer, s.freedFrom = s, h.states[i-1].holder
+		}
 		s.aliveReceived, s.aliveAnswered = s.received, s.answered
 		if i > 0 && h.states[i-1].spec == s.spec {
 			s.aliveReceived, s.aliveAnswered = h.states[i-1].aliveReceived, h.states[i-1].aliveAnswered

@@ -21,7 +21,7 @@ const unnamed = "unnamed"
 func ReadPlan(opts Options, logs ...Log) (shard.Plan, error) {
 	opts.Plan = nil
 	c := newChecker(opts)
-	if _, _, err := readLogs(logs, c.read); err != nil {
+	if _, err := readLogs(logs, c.read); err != nil {
 		return shard.Plan{}, err
 	}
 	return c.firstPlan()
@@ -32,7 +32,7 @@ func (c *checker) firstPlan() (shard.Plan, error) {
 	slices.SortStableFunc(c.planWrites, func(a, b planWrite) int { return cmp.Compare(a.version, b.version) })
 	for _, w := range c.planWrites {
 		if plan, err := shard.ParsePlan([]byte(w.document)); err == nil && !w.unknown {
-			return plan, nil
+			return c.planBefore(w, plan), nil
 		}
 	}
 	found := map[shard.ID]cover{}
@@ -56,6 +56,23 @@ func (c *checker) firstPlan() (shard.Plan, error) {
 		return shard.Plan{}, fmt.Errorf("the plan that the Leases of fleet %q tell of: %w", c.fleet, err)
 	}
 	return plan, nil
+}
+
+// planBefore returns the plan under which the log begins, if its first write of the plan's Lease has
+// a plan. That may be a new one; the Lease then has the last one too, unless somebody has removed it.
+func (c *checker) planBefore(w planWrite, plan shard.Plan) shard.Plan {
+	before, err := shard.ParsePlan([]byte(w.lastGood))
+	if err == nil && before.Generation < plan.Generation {
+		return before
+	}
+	c.late = err != nil && c.followsUnseen(w)
+	return plan
+}
+
+// followsUnseen reports whether a write of the plan's Lease was made on one that the log does not
+// have.
+func (c *checker) followsUnseen(w planWrite) bool {
+	return w.based > 0 && !slices.ContainsFunc(c.planWrites, func(other planWrite) bool { return !other.unknown && other.version == w.based })
 }
 
 // readCover adds a shard's extent by its Lease, if the shard belongs to the fleet.

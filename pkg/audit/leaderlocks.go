@@ -66,7 +66,7 @@ func (c *checker) readLeaderLock(e event) {
 			c.awaited[holder] = leaderLocks
 		}
 		c.published.Insert(strings.Split(lease.Annotations[leaserecord.CredentialsAnnotation], ",")...)
-	case strings.HasPrefix(name, c.fleet+"-") && e.ObjectRef.Namespace == c.namespace, e.ObjectRef.Namespace == corev1.NamespaceNodeLease, e.refused():
+	case e.ObjectRef.Namespace == corev1.NamespaceNodeLease, e.refused(), c.isLabelled(e):
 	default:
 		key := lockKey(e, name)
 		l := c.leaderLocks[key]
@@ -76,6 +76,16 @@ func (c *checker) readLeaderLock(e event) {
 		}
 		l.read(e)
 	}
+}
+
+// isLabelled reports whether a Lease is the fleet's own by its name and its label. A leader lock may
+// have such a name, but not the label.
+func (c *checker) isLabelled(e event) bool {
+	if e.ObjectRef.Namespace != c.namespace || !strings.HasPrefix(e.ObjectRef.Name, c.fleet+"-") {
+		return false
+	}
+	lease, err := e.lease()
+	return err == nil && lease.Labels[leaseapi.FleetLabel] == c.fleet
 }
 
 // leaderLocksOf returns the leader locks that a member's Lease names.
@@ -163,7 +173,12 @@ func (c *checker) judgeLeaderLockLeases() {
 			}
 			before := l.states[i-1]
 			lasts := min(before.duration, leaserecord.MaxDuration)
-			if before.holder != "" && before.holder != identity && s.answered.Before(before.aliveReceived.Add(lasts)) {
+			if before.holder == "" || before.holder == identity || !s.answered.Before(before.aliveReceived.Add(lasts)) {
+				continue
+			}
+			if l.holeBefore(s.version) {
+				c.doubt(s.event, LeaseHole, "%s took the leader lock %s; the log lacks a write before it", s.holder, name)
+			} else {
 				c.convict(s.event, TakenEarly, "%s took the leader lock %s %v after %s had renewed it for %v",
 					s.holder, name, s.answered.Sub(before.aliveReceived), before.holder, before.duration)
 			}

@@ -85,6 +85,47 @@ func TestLeaderLock(t *testing.T) {
 	}
 }
 
+// TestLeaderLockOfOurPrefix has a leader lock whose name begins with the fleet's, as the library allows.
+func TestLeaderLockOfOurPrefix(t *testing.T) {
+	const name = fleetName + "-old"
+	of := func(holder string, version int, second float64) line {
+		l := lock(holder, version, second)
+		l["objectRef"] = map[string]any{"apiGroup": "coordination.k8s.io", "resource": "leases", "namespace": "kube-system", "name": name}
+		return l
+	}
+	log := []line{waits(a, name), lease(lower, a, 1, 10, 10), lease(lower, a, 1, 50, 15), of(lockHolder, 6, 1), write(a, lower, 1, low, 35, 13)}
+	requireKinds(t, check(t, log...))
+	requireKinds(t, check(t, append(log, of(stock, 32, 12))...), audit.LeaderLockNotHeld)
+}
+
+// TestLeaderLockHole: whether the leader lock was free is not known if the write before is not logged.
+func TestLeaderLockHole(t *testing.T) {
+	report := check(t, waits(a, lockName), lock(stock, 4, 1), asking(lock(lockHolder, 30, 2), 25), lease(lower, a, 1, 40, 3))
+	requireKinds(t, report)
+	requireDoubts(t, report, audit.LeaseHole)
+}
+
+// TestCollectionOfLeases deletes all Leases of the namespace in one request.
+func TestCollectionOfLeases(t *testing.T) {
+	all := func(second float64, names ...string) line {
+		var items []any
+		for _, name := range names {
+			items = append(items, map[string]any{"metadata": map[string]any{"name": name}})
+		}
+		return request("deletecollection", user, "coordination.k8s.io", "leases", "kube-system", "", second).
+			with("responseObject", map[string]any{"kind": "LeaseList", "items": items})
+	}
+	const ours = fleetName + "-namespaces-00"
+	requireKinds(t, check(t, append(handoff(lower), all(8, ours))...), audit.LeaseDeleted)
+	requireKinds(t, check(t, append(handoff(lower), all(8, ours).code(403))...))
+	requireKinds(t, check(t, append(handoff(lower), all(8, "kube-scheduler"))...))
+	report := check(t, append(handoff(lower), all(8).code(504))...)
+	requireKinds(t, report)
+	requireDoubts(t, report, audit.LeaseUnanswered)
+	requireKinds(t, check(t, waits(a, lockName), lease(lower, a, 1, 10, 10), lease(lower, a, 1, 50, 15), lock(lockHolder, 6, 1), lock(lockHolder, 30, 12), all(20, lockName),
+		lock(lockHolder, 40, 21).with("verb", "create"), write(a, lower, 1, low, 35, 20.5)), audit.LeaderLockNotHeld)
+}
+
 // asking returns a write of the leader lock with its request, made on a version.
 func asking(l line, based int) line {
 	metadata := map[string]any{"name": lockName, "resourceVersion": fmt.Sprint(based)}

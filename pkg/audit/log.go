@@ -24,28 +24,38 @@ type Log struct {
 	io.Reader
 }
 
+// extent says how much of a log was read.
+type extent struct {
+	lines int
+	// torn are lines that begin with a part of another one, which is lost: their server was killed
+	// while it wrote, and has started again.
+	torn int
+	// cut is set if the last line is incomplete, as while it is being written; it is skipped.
+	cut bool
+}
+
 // readLogs calls f for each event of the logs that records the end of a request, and last for
-// requests that arrived and never ended, if the logs have those. It returns the number of lines,
-// and whether the last line of a log is incomplete, as while it is being written; it skips such a
-// line.
-func readLogs(logs []Log, f func(event) error) (lines int, cut bool, err error) {
+// requests that arrived and never ended, if the logs have those.
+func readLogs(logs []Log, f func(event) error) (extent, error) {
+	var all extent
 	a := arrivals{open: map[string]event{}, ended: sets.New[string]()}
 	for i, log := range logs {
-		n, c, err := log.read(i+1, &a, f)
-		if lines, cut = lines+n, cut || c; err != nil {
+		x, err := log.read(i+1, &a, f)
+		all = extent{all.lines + x.lines, all.torn + x.torn, all.cut || x.cut}
+		if err != nil {
 			name := log.Name
 			if name == "" {
 				name = fmt.Sprintf("log %d", i+1)
 			}
-			return lines, cut, fmt.Errorf("%s, %w", name, err)
+			return all, fmt.Errorf("%s, %w", name, err)
 		}
 	}
 	for _, e := range a.lost() {
 		if err := f(e); err != nil {
-			return lines, cut, err
+			return all, err
 		}
 	}
-	return lines, cut, nil
+	return all, nil
 }
 
 // arrivals has, by audit ID, the requests that may have changed objects and whose end the logs have
@@ -81,7 +91,7 @@ func (a *arrivals) lost() []event {
 	})
 }
 
-func (l Log) read(number int, a *arrivals, f func(event) error) (lines int, cut bool, err error) {
+func (l Log) read(number int, a *arrivals, f func(event) error) (x extent, err error) {
 	reader := bufio.NewReaderSize(l, 1<<20)
 	var began time.Time
 	for last := false; !last; {
@@ -89,13 +99,18 @@ func (l Log) read(number int, a *arrivals, f func(event) error) (lines int, cut 
 		if errors.Is(err, io.EOF) {
 			// A line without its end may be a whole one: something else may have copied the log.
 			if !json.Valid(line) {
-				return lines, len(bytes.TrimSpace(line)) > 0, nil
+				x.cut = len(bytes.TrimSpace(line)) > 0
+				return x, nil
 			}
 			last, err = true, nil
 		}
-		if lines++; err == nil {
+		if x.lines++; err == nil {
+			if whole := untorn(line); len(whole) < len(line) {
+				line = whole
+				x.torn++
+			}
 			err = readLine(line, func(e event) error {
-				e.file, e.log, e.line = l.Name, number, lines
+				e.file, e.log, e.line = l.Name, number, x.lines
 				if began.IsZero() {
 					began = e.Answered.Time
 				}
@@ -109,10 +124,23 @@ func (l Log) read(number int, a *arrivals, f func(event) error) (lines int, cut 
 			})
 		}
 		if err != nil {
-			return lines, false, fmt.Errorf("line %d: %w", lines, err)
+			return x, fmt.Errorf("line %d: %w", x.lines, err)
 		}
 	}
-	return lines, false, nil
+	return x, nil
+}
+
+// eventStart is how the API server's audit log begins an event.
+var eventStart = []byte(`{"kind":"Event",`)
+
+// untorn returns the whole event at the end of a line that begins with a part of another one; all of
+// any other line.
+func untorn(line []byte) []byte {
+	i := bytes.LastIndex(line, eventStart)
+	if i <= 0 || json.Valid(line) || !json.Valid(line[i:]) {
+		return line
+	}
+	return line[i:]
 }
 
 // readLine calls f with the event of a line. It skips stages of watches.

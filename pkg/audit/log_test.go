@@ -71,6 +71,24 @@ func request(verb, agent, group, resource, namespace, name string, second float6
 	}
 }
 
+// TestTornLine: an API server that was killed while it wrote a line goes on in the same line after it
+// has started again.
+func TestTornLine(t *testing.T) {
+	lines := handoff(lower)
+	whole := check(t, lines...)
+	// The server writes the kind first.
+	text := strings.ReplaceAll(logOf(t, lines...), `"kind":"Event",`, "")
+	text = strings.ReplaceAll("\n"+strings.TrimSpace(text), "\n{", "\n"+`{"kind":"Event",`) + "\n"
+	first, rest, _ := strings.Cut(text[1:], "\n")
+	report, err := audit.Judge(options(plan(t)), reading(first+"\n"+first[:len(first)/2]+rest))
+	if err != nil || report.Torn != 1 || report.Lines != whole.Lines || len(report.Violations) > 0 {
+		t.Errorf("%v; torn %d, lines %d, violations %v; want 1, %d and none", err, report.Torn, report.Lines, report.Violations, whole.Lines)
+	}
+	if _, err := audit.Judge(options(plan(t)), reading(first+"\nno event\n")); err == nil {
+		t.Error("a line that has no event at all is accepted")
+	}
+}
+
 func (l line) with(key string, value any) line {
 	l = maps.Clone(l)
 	l[key] = value

@@ -23,6 +23,7 @@ type planned struct {
 type planWrite struct {
 	version  uint64
 	document string
+	lastGood string // the plan before it, see leaseapi.LastGoodAnnotation
 	based    uint64 // the version that it was made on
 	event    event
 	// unknown is set if it is unknown whether it took effect; version is then the lowest possible.
@@ -59,7 +60,7 @@ func planWriteOf(e event) (planWrite, error) {
 	if err != nil {
 		return planWrite{}, err
 	}
-	w := planWrite{document: lease.Annotations[leaseapi.DocumentAnnotation], event: e.lean()}
+	w := planWrite{document: lease.Annotations[leaseapi.DocumentAnnotation], lastGood: lease.Annotations[leaseapi.LastGoodAnnotation], event: e.lean()}
 	w.version, _ = e.version()
 	if asked := e.asked(); asked != nil {
 		w.based, _ = strconv.ParseUint(asked.ResourceVersion, 10, 64)
@@ -73,7 +74,7 @@ func planWriteOf(e event) (planWrite, error) {
 func (c *checker) readPlans() {
 	slices.SortStableFunc(c.planWrites, func(a, b planWrite) int { return cmp.Compare(a.version, b.version) })
 	last := ""
-	for _, w := range c.planWrites {
+	for i, w := range c.planWrites {
 		if w.document == last {
 			continue
 		}
@@ -87,7 +88,7 @@ func (c *checker) readPlans() {
 		}
 		switch {
 		case err == nil, w.unknown:
-		case c.ours(w.event):
+		case c.ours(w.event) && (i > 0 || !c.followsUnseen(w)):
 			c.convict(w.event, WrongLayout, "the plan that was written: %v", err)
 		default:
 			c.report.PlansRefused++
@@ -245,12 +246,18 @@ func (c *checker) layoutFault(id shard.ID, s *state, first *cover) string {
 // planFault returns why no plan that the holder can have known has such a shard.
 func (c *checker) planFault(id shard.ID, s *state) string {
 	v := &s.cover
-	if v.generation == 0 || len(c.plans) == 0 {
+	if v.generation == 0 {
+		return "it names no plan generation"
+	}
+	if len(c.plans) == 0 {
 		return ""
 	}
 	known := slices.ContainsFunc(c.plans, func(p planned) bool { return p.plan.Generation == v.generation && p.version < s.version })
 	if !known && len(c.planWrites) == 0 {
 		return "" // another generation than the one given up front, and the log has none
+	}
+	if c.late && v.generation < c.plan.Generation {
+		return "" // the log began under it, and does not have it
 	}
 	if !known {
 		return fmt.Sprintf("generation %d was not in force yet", v.generation)

@@ -99,6 +99,9 @@ type TermWrites struct {
 type Counts struct {
 	// Lines is the number of lines of the log.
 	Lines int `json:"lines"`
+	// Torn are lines that begin with a part of another one, because their server was killed while
+	// it wrote that. The event of the part is lost.
+	Torn int `json:"torn"`
 	// ByVersion and ByTime are the writes that carry the fence's part, by how they were matched
 	// with their Lease.
 	ByVersion int `json:"byVersion"`

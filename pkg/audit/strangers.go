@@ -20,8 +20,9 @@ type strangers struct {
 	unmarked []unmarked
 	// own counts, by binary, requests that need no claim.
 	own map[string]int
-	// binaries are those that have sent what only a member sends.
-	binaries sets.Set[string]
+	// builds has the builds that have sent what only a member of a fleet sends, and the incarnations
+	// that did; "" for writes of the Leases of this fleet's members.
+	builds map[string]sets.Set[string]
 	// published are the ids of tokens on members' Leases, named the leader locks that members wait
 	// for.
 	published, named sets.Set[string]
@@ -36,7 +37,41 @@ type unmarked struct {
 }
 
 func newStrangers() strangers {
-	return strangers{own: map[string]int{}, binaries: sets.New[string](), published: sets.New[string](), named: sets.New[string](), others: sets.New[string]()}
+	return strangers{own: map[string]int{}, builds: map[string]sets.Set[string]{}, published: sets.New[string](), named: sets.New[string](), others: sets.New[string]()}
+}
+
+// noteBuild records the build that sent a request, if only a member of a fleet sends such a request.
+// A binary that is not built on client-go has none.
+func (c *checker) noteBuild(e event, part agentPart) {
+	incarnation := part.by.Member
+	switch r := e.ObjectRef; {
+	case e.binary == "":
+		return
+	case part.marked && part.err == nil:
+	case r.Resource != "leases" || r.Namespace != c.namespace || !strings.HasPrefix(r.Name, c.fleet+"-") || !strings.Contains(e.UserAgent, memberMark):
+		return
+	case !leaserecord.IsMemberLease(c.fleet, r.Name):
+		// A shard's, or of a fleet whose name begins with ours: its holder shows which.
+		lease, err := e.lease()
+		if err != nil || ptr.Deref(lease.Spec.HolderIdentity, "") == "" {
+			return
+		}
+		incarnation = *lease.Spec.HolderIdentity
+	}
+	if c.builds[e.binary] == nil {
+		c.builds[e.binary] = sets.New[string]()
+	}
+	c.builds[e.binary].Insert(incarnation)
+}
+
+// isBuild reports whether a build is that of a member of this fleet.
+func (c *checker) isBuild(binary string) bool {
+	for incarnation := range c.builds[binary] {
+		if !c.others.Has(incarnation) {
+			return true
+		}
+	}
+	return false
 }
 
 // readUnmarked keeps a write until it is known whether a member made it.
@@ -104,8 +139,14 @@ func (c *checker) noteOthers(e event, lease *coordinationv1.Lease) {
 	}
 }
 
-// forgetOthers drops the requests of other fleets.
+// forgetOthers drops the requests of other fleets. An incarnation that one of our members' Leases has
+// named is ours, whatever another Lease says: anybody may make one of another fleet somewhere.
 func (c *checker) forgetOthers() {
+	for _, l := range c.members {
+		for i := range l.states {
+			c.others.Delete(l.states[i].holder)
+		}
+	}
 	c.writes = slices.DeleteFunc(c.writes, func(w write) bool { return c.others.Has(w.by.Member) })
 	w := c.world
 	w.creations = slices.DeleteFunc(w.creations, func(made creation) bool { return c.others.Has(made.by.Member) })
@@ -123,12 +164,12 @@ func (c *checker) forgetOthers() {
 func (c *checker) judgeStrangers() {
 	twins := c.twins()
 	for binary, n := range c.own {
-		if c.binaries.Has(binary) && !twins.Has(binary) {
+		if c.isBuild(binary) && !twins.Has(binary) {
 			c.report.FleetOwn += n
 		}
 	}
 	for _, u := range c.unmarked {
-		build, twin := c.binaries.Has(u.event.binary), twins.Has(u.event.binary)
+		build, twin := c.isBuild(u.event.binary), twins.Has(u.event.binary)
 		lock := u.event.ObjectRef.Resource == "leases" && c.named.Has(lockKey(u.event, u.event.ObjectRef.Name))
 		switch ours := u.token != "" && c.published.Has(u.token) || build && !twin; {
 		case ours:
@@ -163,4 +204,4 @@ func (c *checker) twins() sets.Set[string] {
 }
 
 // ours reports whether the fleet's build sent a request.
-func (c *checker) ours(e event) bool { return c.binaries.Has(e.binary) }
+func (c *checker) ours(e event) bool { return c.isBuild(e.binary) }

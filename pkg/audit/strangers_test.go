@@ -95,6 +95,10 @@ func TestTwoFleets(t *testing.T) {
 	}
 	requireKinds(t, check(t, append(append(theirs, of("kube-system", "armada")), scene()...)...))
 	requireKinds(t, check(t, append(append(theirs[:1:1], of("other", fleetName)), scene()...)...))
+	// The other fleet has a build of its own, with which it also writes without a claim.
+	const build = "cloud/v1 (linux/amd64) kubernetes/abc"
+	marked := theirs[0].with("userAgent", strings.Replace(theirs[0]["userAgent"].(string), client, build, 1))
+	requireKinds(t, check(t, append([]line{marked, of("kube-system", "armada"), request("update", build, "", "configmaps", low, "c", 3)}, scene()...)...))
 	requireKinds(t, check(t, append(theirs, scene()...)...),
 		audit.WrongRange, audit.NotHolder, audit.Unfenced, audit.NotHolder, audit.DuplicatePod, audit.NotHolder)
 	// A fleet whose name begins with ours: its members' Leases look like those of shards.
@@ -105,6 +109,40 @@ func TestTwoFleets(t *testing.T) {
 	forged["responseObject"].(map[string]any)["metadata"].(map[string]any)["labels"] = map[string]any{"flotilla.dev/fleet": fleetName + "-namespaces"}
 	report := check(t, append(append(theirs[:1:1], forged), scene()...)...)
 	requireKinds(t, report, audit.WrongRange, audit.NotHolder, audit.TermReused, audit.TakenEarly)
+}
+
+// TestLeaseElsewhere: a Lease that anybody may make, of another fleet by its label, does not acquit an
+// incarnation that is one of ours by its member's Lease.
+func TestLeaseElsewhere(t *testing.T) {
+	const restorer = "velero/v1 (linux/amd64) kubernetes/abc"
+	scene := takeover()
+	scene["x"] = write(a, lower, 1, high, 16, 4.1)
+	for _, fleet := range []string{fleetName, "armada"} {
+		copied := jsonObject(scene["a 2"]["responseObject"].(map[string]any)).set("metadata", "name", fleet+"-member-flotilla-0").
+			set("metadata", "labels", map[string]any{"flotilla.dev/fleet": fleet})
+		scene["y"] = request("create", restorer, "coordination.k8s.io", "leases", "other", fleet+"-member-flotilla-0", 3).with("responseObject", map[string]any(copied))
+		requireKinds(t, check(t, linesOf(scene)...), audit.WrongRange)
+	}
+}
+
+// TestBuildOfOthers: programs that are no members may have the same User-Agent as one, or none.
+func TestBuildOfOthers(t *testing.T) {
+	const plain = "manager/v0.0.0 (linux/amd64) kubernetes/$Format"
+	of := func(build string) []line {
+		part := strings.TrimPrefix(strings.Replace(agent(a, lower, 1), client, build, 1), " ")
+		return []line{lease(lower, a, 1, 10, 10).with("userAgent", strings.TrimPrefix(build+"/fleet-member/flotilla-0", "/")), by("shop", write(a, lower, 1, low, 20, 11)).with("userAgent", part)}
+	}
+	other := request("update", plain, "", "configmaps", low, "c", 12)
+	for name, test := range map[string]struct {
+		lines []line
+		want  []audit.Kind
+	}{
+		"a member without a build, and another client": {lines: append(of(""), other.with("userAgent", "python/1").as("shop-2", "JTI=9"))},
+		"builds without a commit, and another account": {lines: append(of(plain), by("shop-2", other))},
+		"the same, and the member's account":           {lines: append(of(plain), by("shop", other)), want: []audit.Kind{audit.Unfenced}},
+	} {
+		t.Run(name, func(t *testing.T) { requireKinds(t, check(t, test.lines...), test.want...) })
+	}
 }
 
 // TestPlanOfTheFleet: a plan that is not a valid successor is a violation if members of any binary

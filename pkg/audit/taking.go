@@ -57,6 +57,9 @@ func (c *checker) fault(h *history, i int) (kind Kind, format string, args []any
 		}
 		return early(gone.received, "it was deleted")
 	case before.freed:
+		if c.freedByAnother(before) {
+			return HolderNotEnded, "%s took it from %s, which had not released it: member %s wrote that, at version %d", []any{s.holder, before.freedFrom, before.freer.sender, before.freer.version}
+		}
 		return "", "", nil
 	case before.holder == "", leaserecord.MemberOf(before.holder) == "":
 		alive, known := h.aliveSince(i - 1)
@@ -77,6 +80,16 @@ func (c *checker) fault(h *history, i int) (kind Kind, format string, args []any
 	default:
 		return "", "", nil
 	}
+}
+
+// freedByAnother reports whether another member released the Lease while its holder had surely not
+// ended.
+func (c *checker) freedByAnother(s state) bool {
+	if s.freer == nil || s.freer.sender == "" || s.freer.stranger || !c.members.beating(s.freedFrom) || s.freer.sender == leaserecord.MemberOf(s.freedFrom) {
+		return false
+	}
+	lives, known := c.members.lives(s.freedFrom, s.freer.version)
+	return known && lives
 }
 
 // deletedSince returns the deletion of the Lease between two of its writes, if the log has it.

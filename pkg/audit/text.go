@@ -21,6 +21,22 @@ func (v Verdict) WriteText(out io.Writer) error {
 	if c.Ended+c.Taken > 0 {
 		fmt.Fprintf(w, "incarnations that ended, checked against their heartbeats: %d; shards taken from a holder, checked against its end: %d\n", c.Ended, c.Taken)
 	}
+	for _, left := range []struct {
+		n    int
+		what string
+	}{
+		{c.Torn, "lines begin with a part of another one, which is lost: a server was killed while it wrote"},
+		{c.Unnamed, "writes without a claim may be the fleet's or those of a stock controller manager of the same build, and were not judged"},
+		{c.VolumesUnknown, "writes of PersistentVolumes were not compared with the range: the log does not show their claims"},
+		{c.PlansRefused, "plans of somebody outside the fleet could not follow the one in force, and count as refused"},
+	} {
+		if left.n > 0 {
+			fmt.Fprintf(w, "%d %s\n", left.n, left.what)
+		}
+	}
+	if c.ByController == 0 && v.Judged > 0 {
+		fmt.Fprintln(w, "no write was compared with its shard's controllers: the log or the Leases do not tell them")
+	}
 	if v.Cut {
 		fmt.Fprintln(w, "a log ends within a line, which was left out")
 	}

@@ -13,6 +13,10 @@ func (c *checker) judgeWrites() {
 	overtaken := newOvertaken(c.writes)
 	for _, w := range c.writes {
 		f, known := c.fact(w.by)
+		if !known && c.late {
+			c.doubt(w.event, LeaseHole, "%s: the log may begin under a plan that it does not have", w.by)
+			continue
+		}
 		if !known {
 			c.convict(w.event, UnknownShard, "%s: no plan has such a shard", w.by)
 			continue
