@@ -733,6 +733,38 @@ func TestPartsCountWithTheWhole(t *testing.T) {
 	}
 }
 
+// TestRunsByItself has a controller that asks for informers while it runs and starts them by
+// themselves, as it would those of client-go.
+func TestRunsByItself(t *testing.T) {
+	for _, form := range forms {
+		t.Run(form.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q, pool := newQuay(t)
+				inBoth(t, q, "one")
+				low, _ := halvesOf(t, pool, namespacedBerths)
+				group := pool.NewFactory(shard.Everything(), namespacedBerths)
+				defer group.Shutdown()
+				for _, f := range []*Factory{low, group} {
+					f.StartWithContext(t.Context())
+					i := form.ask(t, f, q)
+					var told informertest.Recorder
+					informertest.MustAdd(t, i, &told)
+					ctx, cancel := context.WithCancel(t.Context())
+					ended := make(chan struct{})
+					go func() { i.RunWithContext(ctx); close(ended) }()
+					time.Sleep(time.Second) // virtual
+					if objects, calls := len(keysOf(i)), told.Take(); !i.HasSynced() || objects == 0 || len(calls) != objects {
+						t.Errorf("synced: %t, %d objects, handlers received %v", i.HasSynced(), objects, calls)
+					}
+					i.Run(nil) // returns at once
+					cancel()
+					<-ended
+				}
+			})
+		})
+	}
+}
+
 // TestForgetsAnyType checks that a lister keeps no objects alive after Forget.
 func TestForgetsAnyType(t *testing.T) {
 	for _, form := range forms {
@@ -807,8 +839,10 @@ func TestNoTransform(t *testing.T) {
 	if (&store.Sink{Informer: inner(own).(*store.Informer)}).Transformer() == nil {
 		t.Error("the pool's transform is gone")
 	}
-	if err := shared.SetTransform(pool.config.Transform); err == nil {
-		t.Error("one shard has set the transform of what others share")
+	for name, i := range map[string]cache.SharedIndexInformer{"shared": shared, "range's": own} {
+		if err := i.SetTransform(pool.config.Transform); err == nil {
+			t.Errorf("the %s informer has taken a transform, for objects that others may have too", name)
+		}
 	}
 }
 

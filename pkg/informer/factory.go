@@ -279,7 +279,7 @@ func (f *Factory) informer(key sharedKey, typ reflect.Type, namespaced bool, rea
 	e.typ, e.resource, e.narrow = typ, key.resource, key.narrow
 	e.namespaced = namespaced || key.resource == namespaces
 	e.key, e.read, e.absence = key, read, f.pool.absenceOf(key.resource)
-	e.given = newGiven(e.SharedIndexInformer)
+	e.given = f.newGiven(e)
 	f.informers[key] = e
 	return e.given
 }
@@ -383,11 +383,34 @@ func (f *Factory) StartWithContext(ctx context.Context) {
 		return
 	}
 	for _, e := range f.informers {
-		e.wake()
-		f.runLocked(ctx, e)
-		if await := e.given.start(); await != nil {
-			f.goLocked(ctx, await)
-		}
+		f.startLocked(ctx, e)
+	}
+}
+
+// begin starts one informer, unless it runs, and returns when ctx or the factory has ended.
+func (f *Factory) begin(ctx context.Context, e *entry) {
+	f.mu.Lock()
+	again := f.shutdown || e.given.hasStarted()
+	if !again {
+		f.startLocked(ctx, e)
+	}
+	f.mu.Unlock()
+	if again {
+		klog.FromContext(ctx).Info("An informer is not started, as it has been before, or its factory has ended", "resource", e.resource)
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-f.ctx.Done():
+	}
+}
+
+// startLocked runs an informer, and lets it send events to its handlers.
+func (f *Factory) startLocked(ctx context.Context, e *entry) {
+	e.wake()
+	f.runLocked(ctx, e)
+	if await := e.given.start(); await != nil {
+		f.goLocked(ctx, await)
 	}
 }
 

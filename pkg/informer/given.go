@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -24,6 +25,8 @@ const toldPatience = time.Minute
 // the start would have synced at once, with handlers that have received nothing yet.
 type given struct {
 	cache.SharedIndexInformer
+	// begin starts the informer as its factory does; see [Factory.begin].
+	begin func(context.Context)
 
 	mu sync.Mutex
 	// started says that later handlers are not waited for.
@@ -32,9 +35,20 @@ type given struct {
 	told     chan struct{}
 }
 
-func newGiven(i cache.SharedIndexInformer) *given {
-	return &given{SharedIndexInformer: i, told: make(chan struct{})}
+func (f *Factory) newGiven(e *entry) *given {
+	return &given{
+		SharedIndexInformer: e.SharedIndexInformer, told: make(chan struct{}),
+		begin: func(ctx context.Context) { f.begin(ctx, e) },
+	}
 }
+
+// Run implements cache.SharedInformer.
+func (g *given) Run(stopCh <-chan struct{}) { g.RunWithContext(wait.ContextForChannel(stopCh)) }
+
+// RunWithContext implements cache.SharedInformer, for controllers that start the informers which
+// they ask for while they run. It returns when ctx or the factory has ended, at once if the informer
+// had been started.
+func (g *given) RunWithContext(ctx context.Context) { g.begin(ctx) }
 
 // start returns a function that waits for the handlers, for the caller to run; nil for all but the
 // first call.

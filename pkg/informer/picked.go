@@ -44,7 +44,7 @@ func (f *Factory) pickedFrom(gvr schema.GroupVersionResource, read listwatch.Rea
 	if !ok {
 		e = f.newPicked(key, read, pick)
 		e.resource, e.key, e.read, e.absence = gvr, key, read, f.pool.absenceOf(gvr)
-		e.given = newGiven(e.SharedIndexInformer)
+		e.given = f.newGiven(e)
 		f.informers[key] = e
 	}
 	return e.given

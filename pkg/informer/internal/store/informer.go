@@ -26,7 +26,7 @@ var ErrStopped = errors.New("informer has stopped")
 // ErrNoHandler is why an informer takes no handler of watch errors.
 var ErrNoHandler = errors.New("watch error handlers are not supported by shard informers")
 
-var errStarted = errors.New("informer has already started")
+var errTransform = errors.New("transforms are not supported by shard informers, whose objects others may have too")
 
 // Source fills an informer until ctx ends. It returns only after all of its goroutines have
 // returned.
@@ -367,18 +367,13 @@ func (i *Informer) IsStopped() bool {
 	return i.stopped
 }
 
-// SetTransform implements cache.SharedInformer. Nil leaves the pool's transform in place.
+// SetTransform implements cache.SharedInformer. It fails unless f is nil, which changes nothing: an
+// informer may read together with others, or follow one, and then has their objects.
 func (i *Informer) SetTransform(f cache.TransformFunc) error {
 	if f == nil {
 		return nil
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.started {
-		return errStarted
-	}
-	i.transform = f
-	return nil
+	return errTransform
 }
 
 // SetWatchErrorHandler implements cache.SharedInformer; it always fails.
