@@ -118,7 +118,7 @@ func TestNoPlanToWorkWith(t *testing.T) {
 	junk := newLeases(t, testPlan(t))
 	junk[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.DocumentAnnotation] = `{"generation":0}`
 	junk["flotilla-member-flotilla-1"].Annotations[leaseapi.RefusedAnnotation] = "4: generation: must be 1 or more"
-	for _, args := range []string{"plan show", "plan show -o document", "plan show -o json", "plan rebalance", "plan simulate --members=3", "explain web"} {
+	for _, args := range []string{"plan show", "plan show -o document", "plan show -o json", "plan rebalance", "plan simulate --members=3", "explain web", "canary status"} {
 		_, _, err := newCluster(leases{}).run(t, "", strings.Fields(args)...)
 		if err == nil || !strings.Contains(err.Error(), `fleet "flotilla" has no plan on Lease flotilla-plan`) {
 			t.Errorf("%s without a plan: %v", args, err)

@@ -321,7 +321,16 @@ func abortCanary(r *status.Reading, since, by string) (Edit, error) {
 	edited, aborted := r.Plan, *r.Plan.Canary
 	aborted.Aborted, aborted.Since, aborted.By = true, since, by
 	edited.Canary = &aborted
-	return Edit{From: r.Plan}.become(r, edited)
+	e := Edit{From: r.Plan}
+	if v := r.Canary(); len(v.Others) == 0 && len(v.Members) > 0 {
+		e.Warnings = append(e.Warnings, onlyTried(v).Error())
+	}
+	return e.become(r, edited)
+}
+
+// onlyTried says that aborting changes nothing for now.
+func onlyTried(v *status.CanaryView) error {
+	return fmt.Errorf("no live member that is not drained has another version than %s: its members keep all shards until one has", status.Plain(v.Version))
 }
 
 func forgetCanary(r *status.Reading, _, _ string) (Edit, error) {
@@ -347,7 +356,9 @@ func sinceBy(v *status.CanaryView) string {
 
 // CanaryStatus is what 'flotilla canary status' prints.
 type CanaryStatus struct {
-	Fleet    string               `json:"fleet"`
+	Fleet string `json:"fleet"`
+	// Fault says why the plan on the Lease cannot be read; whether there is a canary is then unknown.
+	Fault    string               `json:"fault,omitempty"`
 	Canary   *status.CanaryView   `json:"canary,omitempty"`
 	Versions []status.VersionView `json:"versions"`
 	Warnings []string             `json:"warnings,omitempty"`
@@ -371,21 +382,30 @@ of them takes at most (P50) and 99 of 100 (P99, of the slowest member).`,
 				return err
 			}
 			s := CanaryStatus{Fleet: r.Fleet, Canary: r.Canary(), Versions: status.Versions(r), Warnings: status.Warnings(r), now: r.Now}
+			if r.Fault != nil {
+				s.Fault = r.Fault.Error()
+			}
 			for _, f := range status.Findings(r) {
 				if f.Kind == status.Canary && f.Severity != status.Note {
 					s.Warnings = append(s.Warnings, f.Message)
 				}
 			}
-			return print(cmd.OutOrStdout(), output.value, s, tableCanary)
+			if err := print(cmd.OutOrStdout(), output.value, s, tableCanary); err != nil || r.Fault == nil {
+				return err
+			}
+			return r.Problem()
 		})
 	output.addFlag(command)
 	return command
 }
 
 func tableCanary(w io.Writer, s CanaryStatus) {
-	if s.Canary == nil {
+	switch {
+	case s.Fault != "":
+		fmt.Fprintln(w, "Whether there is a canary is not known")
+	case s.Canary == nil:
 		fmt.Fprintln(w, "No canary")
-	} else {
+	default:
 		fmt.Fprintln(w, canaryLine(s.Canary, s.now))
 	}
 	if len(s.Versions) > 0 {

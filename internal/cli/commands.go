@@ -222,13 +222,18 @@ namespace need exist.
 
 Of a controller it shows the ring or group that has it, who runs which part of it, and
 which members are of a version that lacks it. It may be named without "-controller".`,
-		cobra.ArbitraryArgs, nil)
+		func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return fmt.Errorf("%w, got %q", errNeither, args)
+			}
+			return nil
+		}, nil)
 	command.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := output.validate(); err != nil {
 			return err
 		}
 		byController := cmd.Flags().Changed("controller")
-		if byController != (len(args) == 0) || len(args) > 1 {
+		if byController != (len(args) == 0) {
 			return fmt.Errorf("%w, got %q", errNeither, args)
 		}
 		object := len(args) == 1 && strings.Contains(args[0], "/")

@@ -218,6 +218,48 @@ func TestRebalanceWrites(t *testing.T) {
 	}
 }
 
+// TestWaitsForWhatMoves: with --wait, a pin waits until the shard is there, and an aborted canary does
+// not pretend that others have taken it over where there are none.
+func TestWaitsForWhatMoves(t *testing.T) {
+	run := func(t *testing.T, l leases, args string) (string, error) {
+		l.age(time.Since(testNow))
+		c := newCluster(l)
+		c.clock = clock.RealClock{} // virtual
+		defer c.beat(t)()
+		out, progress, err := c.run(t, "", strings.Fields(args)...)
+		return out + progress, err
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var waited []string
+		for _, member := range []string{"flotilla-0", "flotilla-1"} {
+			if _, err := run(t, newLeases(t, testPlan(t)), "plan pin cluster/nodes "+member+" --wait=5s"); err != nil {
+				waited = append(waited, err.Error())
+			}
+		}
+		if len(waited) != 1 || !strings.Contains(waited[0], "1 not at the member that they are pinned to (cluster/nodes)") {
+			t.Errorf("errors %q, want one, of the member that does not hold the shard", waited)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		for _, wait := range []string{"", " --wait"} {
+			l := newLeases(t, testPlan(t))
+			l.versions("v1.38.0", "v1.38.0")
+			edited := testPlan(t)
+			edited.Canary = &shard.Canary{Version: "v1.38.0", Ranges: []shard.Range{edited.Rings[0].Shards[0].Range}, Since: "2027-01-02T00:00:00Z"}
+			lease, err := leaseapi.WithPlan(testFleet, l[leaseapi.PlanLease(testFleet)], edited)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l[lease.Name] = lease
+			const want = "no live member that is not drained has another version than v1.38.0"
+			said, err := run(t, l, "canary abort"+wait)
+			if !strings.Contains(said, want) || (err != nil) != (wait != "") {
+				t.Errorf("canary abort%s: %v\n%s, want %q, and an error only if it waits", wait, err, said, want)
+			}
+		}
+	})
+}
+
 // TestApplyWaits, in virtual time, has members that adopt the plan after a while.
 func TestApplyWaits(t *testing.T) {
 	plan := testPlan(t)
@@ -253,26 +295,11 @@ func TestApplyWaits(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeases(t, plan)
+				l.age(time.Since(testNow))
 				c := newCluster(l)
 				c.clock = clock.RealClock{} // virtual
-				resource := coordinationv1.SchemeGroupVersion.WithResource("leases")
-				timer := time.AfterFunc(test.after, func() {
-					written, err := c.Tracker().Get(resource, metav1.NamespaceSystem, leaseapi.PlanLease(testFleet))
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					l[leaseapi.PlanLease(testFleet)] = written.(*coordinationv1.Lease)
-					test.change(l)
-					for _, lease := range l {
-						if err := c.Tracker().Update(resource, lease, metav1.NamespaceSystem); err != nil {
-							if err := c.Tracker().Add(lease); err != nil {
-								t.Error(err)
-							}
-						}
-					}
-				})
-				defer timer.Stop()
+				defer time.AfterFunc(test.after+waitInterval/2, func() { c.change(t, test.change) }).Stop()
+				defer c.beat(t)()
 				out, progress, err := c.run(t, document(t, split(plan)), "plan", "apply", "-f", "-", test.wait)
 				if len(test.want) == 0 && (err != nil || !strings.Contains(out, "Every shard of it runs") || !strings.Contains(progress, "Waiting: shards: 2 older")) {
 					t.Errorf("%v\n%s%s", err, out, progress)

@@ -211,24 +211,8 @@ func TestDrainWaits(t *testing.T) {
 				l.age(time.Since(testNow))
 				c := newCluster(l)
 				c.clock = clock.RealClock{} // virtual
-				timer := time.AfterFunc(7*time.Second, func() {
-					resource := coordinationv1.SchemeGroupVersion.WithResource("leases")
-					for name := range l {
-						written, err := c.Tracker().Get(resource, metav1.NamespaceSystem, name)
-						if err != nil {
-							t.Error(err)
-							return
-						}
-						l[name] = written.(*coordinationv1.Lease).DeepCopy()
-					}
-					test.change(l)
-					for _, lease := range l {
-						if err := c.Tracker().Update(resource, lease, metav1.NamespaceSystem); err != nil {
-							t.Error(err)
-						}
-					}
-				})
-				defer timer.Stop()
+				defer time.AfterFunc(7*time.Second+waitInterval/2, func() { c.change(t, test.change) }).Stop()
+				defer c.beat(t)()
 				out, progress, err := c.run(t, "", "drain", "flotilla-1", "--timeout=20s")
 				if test.want == "" && (err != nil || !strings.Contains(out, "Member flotilla-1 holds no shards, after 7")) || !strings.Contains(progress, "Waiting: member flotilla-1 holds 3 shards") {
 					t.Errorf("%v\n%s%s", err, out, progress)
@@ -293,6 +277,22 @@ func TestEvents(t *testing.T) {
 	v, err := conn.events(t.Context(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
+	}
+	// Those that explain the others: of the leader lock, and of a shard that has left the plan.
+	l.leaderLock("flotilla_fleet")
+	explained := newCluster(l)
+	explained.recordEvent(t, "a", "kube-controller-manager", "LeaderLockLost", "lost", corev1.EventTypeWarning, time.Minute, 1)
+	explained.recordEvent(t, "b", "flotilla-namespaces-g2-07", "Lost", "lost term 2", corev1.EventTypeWarning, time.Minute, 1)
+	explained.recordEvent(t, "c", "kube-scheduler", "LeaderElection", "somebody else's", corev1.EventTypeNormal, time.Minute, 1)
+	conn.client = explained.Clientset
+	conn.leases = explained.CoordinationV1().Leases(metav1.NamespaceSystem)
+	r, err := conn.read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorded, err := conn.recorded(t.Context(), r)
+	if err != nil || len(recorded) != 2 {
+		t.Errorf("recorded events %v, %v; want those of the leader lock and of the shard that is gone", recorded, err)
 	}
 	golden(t, "events", v, tableEvents)
 	for _, e := range v.Events {

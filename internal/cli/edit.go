@@ -99,7 +99,7 @@ func (e Edit) checked(r *status.Reading, check func(shard.Plan) error) (Edit, er
 	if len(r.Leases()) == 0 {
 		e.Warnings = append(e.Warnings, fmt.Sprintf("there are no Leases of fleet %s: the plan will come into force when its first member starts; check --fleet-name and --leader-elect-resource-namespace", r.Fleet))
 	}
-	if r.Quiet() > 0 {
+	if silence, _ := r.Silence(); silence > 0 {
 		e.Warnings = append(e.Warnings, "no member seems to run: the plan will come into force when one does")
 	}
 	return e, nil

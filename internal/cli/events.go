@@ -111,6 +111,10 @@ func (c *connection) events(ctx context.Context, since time.Duration) (EventsVie
 // recorded returns the Kubernetes events about the fleet's Leases.
 func (c *connection) recorded(ctx context.Context, r *status.Reading) ([]status.Event, error) {
 	var found []status.Event
+	ours := map[string]bool{}
+	for _, l := range r.LeaderLocks() {
+		ours[l.Lease] = true
+	}
 	options := metav1.ListOptions{FieldSelector: "involvedObject.kind=Lease", Limit: eventPage}
 	for {
 		list, err := c.client.CoreV1().Events(c.target.Namespace).List(ctx, options)
@@ -118,7 +122,7 @@ func (c *connection) recorded(ctx context.Context, r *status.Reading) ([]status.
 			return nil, err
 		}
 		for i := range list.Items {
-			if e := &list.Items[i]; e.InvolvedObject.Kind == "Lease" && r.Fleets(r.Lease(e.InvolvedObject.Name)) {
+			if e := &list.Items[i]; e.InvolvedObject.Kind == "Lease" && (ours[e.InvolvedObject.Name] || r.Names(e.InvolvedObject.Name)) {
 				found = append(found, recordedEvent(r, e))
 			}
 		}

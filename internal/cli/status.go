@@ -209,7 +209,11 @@ type statusStream struct {
 func (s *statusStream) next(r, _ *status.Reading, _ []status.Event) error {
 	v := status.Of(r)
 	key := v
-	key.AsOf, key.Members, key.Findings = nil, nil, nil
+	key.AsOf, key.Members, key.Findings, key.LeaderLocks = nil, nil, nil, nil
+	for _, l := range v.LeaderLocks {
+		l.Renewed = nil
+		key.LeaderLocks = append(key.LeaderLocks, l)
+	}
 	for _, m := range v.Members {
 		m.Heartbeat = nil
 		key.Members = append(key.Members, m)

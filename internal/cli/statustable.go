@@ -34,7 +34,7 @@ func tableStatus(all, wide bool) func(io.Writer, status.View) {
 			fmt.Fprintf(w, "Fleet %s, plan generation %d, digest %s: %s, %s\n", v.Fleet, v.Generation, v.Digest, status.Plural(len(v.Rings), "ring"), status.Plural(len(shards), "shard"))
 		}
 		for _, l := range v.LeaderLocks {
-			fmt.Fprintln(w, leaderLockLine(l, v.Now))
+			fmt.Fprintln(w, leaderLockLine(l, asOf(v)))
 		}
 		if v.Stop != nil {
 			fmt.Fprintln(w, stopLine(v.Stop, v.Now))
@@ -73,10 +73,19 @@ func tableStatus(all, wide bool) func(io.Writer, status.View) {
 	}
 }
 
+// asOf is the time that members' clocks show, as far as it is known: ages of Leases are as of it,
+// because the clock here may be wrong.
+func asOf(v status.View) time.Time {
+	if v.AsOf == nil {
+		return v.Now
+	}
+	return *v.AsOf
+}
+
 // leaderLockLine says who holds a leader lock.
 func leaderLockLine(l status.LeaderLockView, now time.Time) string {
 	switch {
-	case l.Held:
+	case l.Held && !l.Silent:
 		return fmt.Sprintf("Leader lock %s: held by the fleet", status.Plain(l.Lease))
 	case l.Holder == "":
 		return fmt.Sprintf("Leader lock %s: held by nobody", status.Plain(l.Lease))

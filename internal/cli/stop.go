@@ -58,7 +58,7 @@ or replaced. Where no stock kube-controller-manager waits, nobody runs the contr
 		if dryRun {
 			return nil
 		}
-		return conn.see(cmd, stopped(), wait)
+		return conn.see(cmd, stopped(wait), wait)
 	}
 	fs := command.Flags()
 	fs.BoolVar(&dryRun, "dry-run", false, "Check everything, and write nothing.")
@@ -190,8 +190,10 @@ func (c *connection) see(cmd *cobra.Command, w waiting, within time.Duration) er
 	return nil
 }
 
-// stopped waits until nothing of the fleet runs and its leader locks are released.
-func stopped() waiting {
+// stopped waits until nothing of the fleet runs and its leader locks are released, and then a little
+// for a stock controller manager to take them, which looks at them every two seconds.
+func stopped(within time.Duration) waiting {
+	var began, free time.Time
 	return waiting{
 		what: "the fleet to stop; the stop stays in force",
 		done: "No member runs anything",
@@ -200,7 +202,20 @@ func stopped() waiting {
 			if v == nil {
 				return fmt.Errorf("%w for the fleet to stop: somebody has started it", errNever)
 			}
-			return v.Unfinished(r)
+			if began.IsZero() {
+				began = r.Now
+			}
+			if err := v.Unfinished(r); err != nil {
+				return err
+			}
+			lease := r.FreeLeaderLock()
+			if free.IsZero() {
+				free = r.Now
+			}
+			if lease == "" || r.Now.Sub(free) >= status.StandsAfter || r.Now.Sub(began)+2*waitInterval >= within {
+				return nil
+			}
+			return fmt.Errorf("nobody has taken the leader lock, Lease %s, yet", status.Plain(lease))
 		},
 	}
 }

@@ -136,6 +136,16 @@ func TestStopAndStartWait(t *testing.T) {
 			"No member runs anything after 7.5s; the leader lock, Lease kube-controller-manager, is held by stock_1\n", false},
 		{"nobody follows", "stop", func(leases) {}, func(l leases) { l.still("flotilla-0", "flotilla-1"); l.free(); l.leaderLock("") },
 			"", "the leader lock, Lease kube-controller-manager, is free: nobody runs its controllers\n", false},
+		{"stock follows", "stop", func(leases) {}, func(l leases) {
+			l.still("flotilla-0", "flotilla-1")
+			l.free()
+			l.leaderLock("")
+		}, "nobody has taken the leader lock, Lease kube-controller-manager, yet",
+			"No member runs anything after 10.5s; the leader lock, Lease kube-controller-manager, is held by stock_1\n", false},
+		{"killed at once, stock leads", "stop", func(l leases) { l.kill(); l.leaderLock("stock_1") }, func(leases) {},
+			"by member flotilla-0, which holds 3", "the leader lock, Lease kube-controller-manager, is held by stock_1\n", false},
+		{"killed at once", "start --wait=20s", func(l leases) { l.kill() }, func(leases) {},
+			"no member renews its Lease", "waited 20s for the fleet to start", true},
 		{"one does not stop", "stop --wait=20s", func(leases) {}, func(l leases) { l.still("flotilla-0"); l.free() },
 			"", "waited 20s for the fleet to stop; the stop stays in force: shards are still held, or may be, by member flotilla-1, which holds 0", true},
 		{"leader lock not released", "stop --wait=20s", func(leases) {}, func(l leases) { l.still("flotilla-0", "flotilla-1"); l.free() },
@@ -177,7 +187,19 @@ func TestStopAndStartWait(t *testing.T) {
 				c := newCluster(l)
 				c.clock = clock.RealClock{} // virtual
 				// Between two looks: at one, either could come first.
-				defer time.AfterFunc(7*time.Second+waitInterval/2, func() { c.change(t, l, test.change) }).Stop()
+				now := func(change func(leases)) func() {
+					return func() {
+						c.change(t, func(l leases) {
+							change(l)
+							l["kube-controller-manager"].Spec.RenewTime = ptr.To(metav1.NowMicro())
+						})
+					}
+				}
+				defer time.AfterFunc(7*time.Second+waitInterval/2, now(test.change)).Stop()
+				if test.name == "stock follows" {
+					defer time.AfterFunc(10*time.Second+waitInterval/2, now(func(l leases) { l.leaderLock("stock_1") })).Stop()
+				}
+				defer c.beat(t)()
 				out, progress, err := c.run(t, "", strings.Fields(test.args)...)
 				if !strings.Contains(progress, test.progress) {
 					t.Errorf("progress\n%s, want %q in it", progress, test.progress)
@@ -190,22 +212,60 @@ func TestStopAndStartWait(t *testing.T) {
 	}
 }
 
-// change reads the Leases, changes them, and writes them back.
-func (c *cluster) change(t *testing.T, l leases, change func(leases)) {
-	resource := coordinationv1.SchemeGroupVersion.WithResource("leases")
-	for name := range l {
-		written, err := c.Tracker().Get(resource, metav1.NamespaceSystem, name)
-		if err != nil {
-			t.Error(err)
-			return
+// beat renews every Lease that somebody holds every second, unless it is old, until the function that
+// it returns is called.
+func (c *cluster) beat(t *testing.T) (stop func()) {
+	ticker, ended := time.NewTicker(time.Second), make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-ended:
+				return
+			case <-ticker.C:
+			}
+			c.change(t, func(l leases) {
+				for _, lease := range l {
+					if *lease.Spec.HolderIdentity != "" && time.Since(lease.Spec.RenewTime.Time) < 10*time.Second {
+						lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
+					}
+				}
+			})
 		}
-		l[name] = written.(*coordinationv1.Lease).DeepCopy()
+	}()
+	return func() {
+		ticker.Stop()
+		close(ended)
+	}
+}
+
+// kill makes all members die, five minutes ago.
+func (l leases) kill() {
+	l.age(-5 * time.Minute)
+	for name, lease := range l {
+		if strings.Contains(name, "-member-") {
+			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, leaserecord.ProtocolAnnotation, "2")
+		}
+	}
+}
+
+// change reads the Leases, changes them, and writes them back.
+func (c *cluster) change(t *testing.T, change func(leases)) {
+	resource := coordinationv1.SchemeGroupVersion.WithResource("leases")
+	list, err := c.Tracker().List(resource, coordinationv1.SchemeGroupVersion.WithKind("Lease"), metav1.NamespaceSystem)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	l := leases{}
+	for _, lease := range list.(*coordinationv1.LeaseList).Items {
+		l[lease.Name] = lease.DeepCopy()
 	}
 	change(l)
-	l.age(time.Since(testNow))
 	for _, lease := range l {
 		if err := c.Tracker().Update(resource, lease, metav1.NamespaceSystem); err != nil {
-			t.Error(err)
+			if err := c.Tracker().Add(lease); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }

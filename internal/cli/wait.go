@@ -33,6 +33,9 @@ func pending(r *status.Reading, plan shard.Plan) error {
 			return fmt.Errorf("%w for plan generation %d: member %s refuses it: %s", errNever, plan.Generation, m.Name, status.Plain(text))
 		}
 	}
+	if silence, _ := r.Silence(); silence > 0 {
+		return errors.New("no member renews its Lease: none seems to run") // without a time, which would be news at each look
+	}
 	older := r.Older()
 	counts := map[status.State][]string{}
 	for _, s := range r.Plan.Shards() {
@@ -55,6 +58,25 @@ func pending(r *status.Reading, plan shard.Plan) error {
 	}
 	if len(missing) > 0 {
 		return fmt.Errorf("shards: %s", strings.Join(missing, "; "))
+	}
+	return nil
+}
+
+// pinned returns which shards are not where the plan pins them, of those that are to move there.
+func pinned(r *status.Reading) error {
+	assigned, err := r.Assignment()
+	if err != nil {
+		return err
+	}
+	holders := r.Holders()
+	var elsewhere []string
+	for _, s := range r.Plan.Shards() {
+		if s.Pin != "" && assigned.Owner(s.ID) == s.Pin && holders[s.ID] != s.Pin {
+			elsewhere = append(elsewhere, s.ID.String())
+		}
+	}
+	if len(elsewhere) > 0 {
+		return fmt.Errorf("shards: %d not at the member that they are pinned to (%s)", len(elsewhere), some(elsewhere))
 	}
 	return nil
 }
@@ -95,11 +117,14 @@ func (c *connection) wait(ctx context.Context, w waiting, within time.Duration, 
 	deadline := c.clock.NewTimer(within)
 	defer deadline.Stop()
 	last, began := "", c.clock.Now()
+	var before *status.Reading
 	var err error
 	for {
 		r, failure := c.readWithin(ctx, within-c.clock.Since(began))
 		switch {
 		case failure == nil:
+			r = r.Following(before)
+			before = r
 			if err = w.missing(r); err == nil || errors.Is(err, errNever) {
 				return err
 			}
@@ -135,10 +160,17 @@ func inForce(plan shard.Plan) waiting {
 	return waiting{
 		what: fmt.Sprintf("plan generation %d, which stays in force", plan.Generation),
 		missing: func(r *status.Reading) error {
-			if err := pending(r, plan); err != nil || r.Canary() == nil {
+			if err := pending(r, plan); err != nil {
 				return err
 			}
-			return r.Canary().Unfinished()
+			v := r.Canary()
+			if err := pinned(r); err != nil || v == nil {
+				return err
+			}
+			if v.Aborted && len(v.Others) == 0 && len(v.Members) > 0 {
+				return fmt.Errorf("%w for the canary to be aborted: %w", errNever, onlyTried(v))
+			}
+			return v.Unfinished()
 		},
 	}
 }

@@ -37,10 +37,11 @@ func (f *finder) fleet() {
 		f.add(Error, NoLeases, AboutFleet, r.Fleet, nil, "no Lease of fleet %q is in this namespace: see --fleet-name and --leader-elect-resource-namespace", r.Fleet)
 		return
 	}
-	if silence := r.Quiet(); silence > 0 {
+	switch silence, seen := r.Silence(); {
+	case seen:
+		f.add(Error, NobodyRenews, AboutFleet, r.Fleet, Stamp(r.lastRenewal), "no member has renewed its Lease for %s, as seen from here: none runs, or the API server is out of reach", Short(silence))
+	case silence > 0:
 		f.add(Error, NobodyRenews, AboutFleet, r.Fleet, Stamp(r.lastRenewal), "no member has renewed its Lease for %s, by the clock here: none runs, or the clocks differ", Short(silence))
-	} else if still := r.Now.Sub(r.stands.still); still >= StandsAfter {
-		f.add(Error, NobodyRenews, AboutFleet, r.Fleet, Stamp(r.lastRenewal), "no member has renewed its Lease for %s, as seen from here: none runs, or the API server is out of reach", Short(still))
 	}
 }
 

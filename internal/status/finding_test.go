@@ -51,6 +51,8 @@ var findingCases = []findingCase{
 	{name: "all dead, one look", make: func(s *scene) { s.now = s.now.Add(8 * time.Second) }},
 	{name: "all dead, watched", make: func(s *scene) { s.now = s.now.Add(8 * time.Second) }, watched: 10 * time.Second, want: []string{"error NobodyRenews fleet flotilla"}, says: "for 10s, as seen from here"},
 	{name: "clock here is ahead", make: func(s *scene) { s.skew(30 * time.Second) }, watched: 20 * time.Second},
+	{name: "clock here is far ahead", make: func(s *scene) { s.skew(5 * time.Minute) }, watched: 20 * time.Second},
+	{name: "leader lock not renewed", make: func(s *scene) { s.leaderLock("flotilla_fleet", 30*time.Second) }, want: []string{"warning LeaderLockWithoutHolder lease kube-controller-manager"}, says: "may they update it?"},
 	{name: "no plan", make: func(s *scene) { delete(s.at("plan").Annotations, leaseapi.DocumentAnnotation) }, want: []string{"error PlanMissing plan flotilla-plan"}, says: "the first member that starts writes one"},
 	{name: "junk plan", make: func(s *scene) { s.at("plan").Annotations[leaseapi.DocumentAnnotation] = "{" }, want: []string{"error PlanUnreadable plan flotilla-plan"}, says: "annotation flotilla.dev/plan-document"},
 	{name: "rejected", make: func(s *scene) { s.at("plan").Annotations[leaseapi.RejectedAnnotation] = "x" }, want: []string{"warning PlanPutAside plan flotilla-plan"}},
@@ -356,6 +358,23 @@ func TestSuspicious(t *testing.T) {
 			s.passAll(time.Second)
 			r = s.read().Following(r)
 		}
+	}
+}
+
+// TestClockBehind: all members have died, and the clock here is behind theirs, so that their last
+// renewals seem to come from the future. Only looking again shows that nobody renews.
+func TestClockBehind(t *testing.T) {
+	s := newScene(t)
+	s.skew(-5 * time.Minute)
+	s.now = s.now.Add(4 * time.Minute)
+	r := s.read().Following(nil)
+	looks := 0
+	for ; r.Suspicious(); looks++ {
+		s.now = s.now.Add(time.Second)
+		r = s.read().Following(r)
+	}
+	if found := Findings(r); looks == 0 || len(found) == 0 || found[0].Kind != NobodyRenews {
+		t.Errorf("after %d more looks: %v, want NobodyRenews first", looks, found)
 	}
 }
 

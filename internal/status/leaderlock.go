@@ -80,8 +80,22 @@ func (r *Reading) WaitsFor() *LeaderLockView {
 	return nil
 }
 
+// unrenewed reports leader locks that live members hold and do not renew: their claims have ended.
+func (f *finder) unrenewed() {
+	if len(f.r.Roster.Members()) == 0 {
+		return
+	}
+	for _, l := range f.r.LeaderLocks() {
+		if l.Held && l.Silent {
+			f.add(severityFor(l.silence), LeaderLockWithoutHolder, AboutLease, l.Lease, l.Renewed,
+				"the fleet has not renewed its leader lock, Lease %s%s, although members live: may they update it? Nobody runs the controllers", l.Lease, forTime(l.silence))
+		}
+	}
+}
+
 // waits reports a leader lock that somebody else holds. That is correct while they work.
 func (f *finder) waits() {
+	f.unrenewed()
 	l := f.r.leaderLock
 	if l == nil {
 		return

@@ -261,18 +261,29 @@ func (r *Reading) WeightsAmong(ring shard.Ring, members []string) leaseapi.Weigh
 	return weights
 }
 
-// Quiet returns how long nothing has been renewed, if that is long.
-func (r *Reading) Quiet() time.Duration {
-	if silence := r.Now.Sub(r.AsOf); !r.AsOf.IsZero() && silence > quietAfter {
-		return silence
+// Silence returns for how long no member has renewed its Lease, if that is long, and whether it was
+// seen to be so. Otherwise it is by the clock here, which may be wrong: once a renewal has been seen,
+// that clock decides nothing.
+func (r *Reading) Silence() (d time.Duration, seen bool) {
+	if still := r.Now.Sub(r.stands.still); still >= StandsAfter {
+		return still, true
 	}
-	return 0
+	if silence := r.Now.Sub(r.AsOf); !r.stands.moved && !r.AsOf.IsZero() && silence > quietAfter {
+		return silence, false
+	}
+	return 0, false
 }
 
 // HasHeartbeats reports whether holders of shards live by their members' heartbeats. In a fleet of
 // an earlier build they renew the shards' Leases.
 func (r *Reading) HasHeartbeats() bool {
 	return slices.ContainsFunc(r.sorted, func(o election.Observation) bool { return o.Heartbeat != nil })
+}
+
+// Names reports whether a Lease with this name is, or was, one of the fleet's: Leases of shards that
+// left the plan lose their labels, and are deleted.
+func (r *Reading) Names(name string) bool {
+	return strings.HasPrefix(name, r.Fleet+"-") && !r.Lease(name).OfOtherFleet(r.Fleet)
 }
 
 // Fleets reports whether a Lease is one of the fleet: of its plan, of a member or of a shard.

@@ -16,6 +16,9 @@ const (
 	// handoff: these take milliseconds, and a member that has asked without an answer starts again
 	// after twice --handoff-timeout, 10 s by default.
 	StandsAfter = 10 * time.Second
+	// aheadAtMost is how far a member's clock may be ahead of the one here before a renewal has to
+	// be seen.
+	aheadAtMost = 2 * time.Second
 	// stuckAfter is how long filling caches, and so a step of a handoff, may take in a large
 	// cluster.
 	stuckAfter = time.Minute
@@ -127,8 +130,10 @@ func (r *Reading) Suspicious() bool {
 			return true
 		}
 	}
-	// Clocks may differ: seeing a renewal decides it.
-	return len(r.sorted) > 0 && !r.stands.moved && r.Now.Sub(r.lastRenewal) > StandsAfter/2 && r.Now.Sub(r.stands.still) < StandsAfter
+	// Clocks may differ: seeing a renewal decides it. One from the future does not show that anybody
+	// runs either.
+	age := r.Now.Sub(r.lastRenewal)
+	return len(r.sorted) > 0 && !r.stands.moved && (age > StandsAfter/2 || age < -aheadAtMost) && r.Now.Sub(r.stands.still) < StandsAfter
 }
 
 // stood returns since when and how long a condition has lasted; nothing if it does not exist.

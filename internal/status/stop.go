@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
@@ -61,7 +62,7 @@ func (v *StopView) Unfinished(r *Reading) error {
 		return fmt.Errorf("shards are still held, or may be, by %s", strings.Join(missing[:min(len(missing), 4)], "; "))
 	}
 	for _, o := range r.sorted {
-		if r.isShard(o) && r.IsHeld(o) {
+		if r.isShard(o) && r.IsHeld(o) && !r.isLeftBehind(o) {
 			return fmt.Errorf("shard Lease %s is still held by %s", Plain(o.Name), Plain(o.Holder))
 		}
 	}
@@ -71,6 +72,24 @@ func (v *StopView) Unfinished(r *Reading) error {
 		}
 	}
 	return nil
+}
+
+// isLeftBehind reports whether the holder of a Lease is a member that has gone without a word. Its
+// claims have ended by its own clock, and the Lease names it until another member takes it.
+func (r *Reading) isLeftBehind(o election.Observation) bool {
+	name := leaserecord.MemberOf(o.Holder)
+	_, live := r.Roster.Get(name)
+	return name != "" && !live
+}
+
+// FreeLeaderLock returns a leader lock that nobody holds; empty if there is none.
+func (r *Reading) FreeLeaderLock() string {
+	for _, l := range r.LeaderLocks() {
+		if l.Holder == "" {
+			return l.Lease
+		}
+	}
+	return ""
 }
 
 // heldBy returns how many shards a member holds, of any plan.

@@ -131,7 +131,10 @@ func accepts(root *cobra.Command, args []string) error {
 	if at.HasSubCommands() && len(plain) > 0 {
 		return fmt.Errorf("%s has no command %s", at.CommandPath(), plain[0])
 	}
-	return nil
+	if at.HasSubCommands() {
+		return nil
+	}
+	return at.ValidateArgs(plain)
 }
 
 func lookup(c *cobra.Command, name string) *pflag.Flag {
