@@ -187,16 +187,22 @@ const wakes = 1.15
 
 // imbalance returns the weight of the heaviest member over the lowest weight that it could have. It
 // returns 0 while weights are uneven for a passing reason: a member is away, or a group has moved to
-// another member and not been weighed there; and if the difference is not worth a move.
+// another member and not been weighed there; and if the difference is not worth a move. What an
+// operator has pinned is as even as it can be, too: no plan changes that.
 func (p *Planner) imbalance(o outlook) float64 {
 	if !o.judgeable {
 		return 0
 	}
+	least := p.config.Replanning.Limits.MinWeight
 	b := shard.BalanceOf(o.plan, o.ring.Name, o.weights.Weights, o.members)
-	if b.Max-b.Mean*b.Bound < float64(p.config.Replanning.Limits.MinWeight) {
+	if b.Max-b.Mean*b.Bound < float64(least) {
 		return 0
 	}
-	return b.Ratio() / b.Bound
+	times, excess := shard.ExcessOf(o.plan, o.ring.Name, o.weights.Weights, o.members)
+	if excess < least {
+		return 0
+	}
+	return min(b.Ratio()/b.Bound, times)
 }
 
 // unsettled returns how many of members have no shard of the ring, plus how many shards have a home

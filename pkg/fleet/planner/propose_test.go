@@ -144,6 +144,32 @@ func TestRightlyWithoutRanges(t *testing.T) {
 	}
 }
 
+// TestPinIsNotUrgent: a range that an operator has pinned is more than a fair share for its member. No
+// plan changes that, so what the others have is not more urgent than otherwise, and rests.
+func TestPinIsNotUrgent(t *testing.T) {
+	now := time.Unix(1000, 0)
+	o := newOutlook(t, "abbcc", []int64{10_000, 1000, 1000, 1000, 1500}, nil, "a", "b", "c")
+	o.plan.Rings[0].Shards[0].Pin = "a"
+	o.ring = o.plan.Rings[0]
+	p := newTestPlanner(now)
+	if c, worth := p.decide(t.Context(), o, now); worth {
+		t.Errorf("%v, want nothing before the interval", c.Steps)
+	}
+	for _, s := range o.ring.Shards[3:] {
+		p.moved[s.ID] = now
+	}
+	if c, worth := p.decide(t.Context(), o, now.Add(6*time.Minute)); worth {
+		t.Errorf("%v, want nothing while what c has rests", c.Steps)
+	}
+	// Among the others there is something urgent.
+	urgent := newOutlook(t, "abbcc", []int64{10_000, 400, 400, 2000, 2000}, nil, "a", "b", "c")
+	urgent.plan.Rings[0].Shards[0].Pin = "a"
+	urgent.ring = urgent.plan.Rings[0]
+	if c, worth := newTestPlanner(now).decide(t.Context(), urgent, now); !worth {
+		t.Errorf("%v, want a move from c to b at once", c.Steps)
+	}
+}
+
 // TestMovesForMembersDoNotRest checks that shards that a member got because it joined may move
 // again if they are too much. Shards that moved because of weights must rest.
 func TestMovesForMembersDoNotRest(t *testing.T) {
