@@ -135,6 +135,24 @@ func TestNoPlanToWorkWith(t *testing.T) {
 	}
 }
 
+// TestNewerPlan: a plan that this command cannot read may be right for members of a later version, and
+// is not replaced.
+func TestNewerPlan(t *testing.T) {
+	plan := testPlan(t)
+	l := newLeases(t, plan)
+	annotations := l[leaseapi.PlanLease(testFleet)].Annotations
+	annotations[leaseapi.DocumentAnnotation] = `{"later":true,` + annotations[leaseapi.DocumentAnnotation][1:]
+	edited := document(t, split(plan))
+	for format, want := range map[string]string{leaseapi.PlanFormat: "", "3": "This command is older than member flotilla-1: use one of its version"} {
+		l["flotilla-member-flotilla-1"].Annotations[leaseapi.FormatAnnotation] = format
+		c := newCluster(l)
+		_, _, err := c.run(t, edited, "plan", "apply", "-f", "-")
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) || (c.writes() > 0) != (want == "") {
+			t.Errorf("members read format %s: %v, %d writes; want %q", format, err, c.writes(), want)
+		}
+	}
+}
+
 // TestForbidden: errors name the refused request.
 func TestForbidden(t *testing.T) {
 	c := newCluster(newLeases(t, testPlan(t)))

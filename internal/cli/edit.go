@@ -55,6 +55,8 @@ func Prepare(r *status.Reading, edited shard.Plan, check func(shard.Plan) error)
 	e := Edit{From: r.Plan}
 	var err error
 	switch {
+	case r.Fault != nil && !errors.Is(r.Fault, leaseapi.ErrNoPlan) && r.NewerMember() != "":
+		return Edit{}, r.Problem()
 	case r.Fault != nil:
 		e.From, e.Replaces = shard.Plan{}, r.Fault.Error()
 		e.Next, err = replacement(r, edited)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
@@ -199,10 +200,25 @@ func Of(r *Reading) View {
 	return v
 }
 
+// NewerMember returns a live member that reads a newer format of plans than this build; empty if there
+// is none. Then a plan that cannot be read here may be right.
+func (r *Reading) NewerMember() string {
+	own, _ := strconv.Atoi(leaseapi.PlanFormat)
+	for _, m := range r.Roster.Members() {
+		if format, err := strconv.Atoi(m.Annotations[leaseapi.FormatAnnotation]); err == nil && format > own {
+			return m.Name
+		}
+	}
+	return ""
+}
+
 // Problem returns why there is no usable plan, and what to do.
 func (r *Reading) Problem() error {
 	if errors.Is(r.Fault, leaseapi.ErrNoPlan) {
 		return fmt.Errorf("fleet %q has no plan on Lease %s: the first member that starts writes one", r.Fleet, leaseapi.PlanLease(r.Fleet))
+	}
+	if name := r.NewerMember(); name != "" {
+		return fmt.Errorf("the plan cannot be read: %w. This command is older than member %s: use one of its version", r.Fault, Plain(name))
 	}
 	return fmt.Errorf("the plan cannot be used: %w. Members that run keep the last good one; "+
 		"if it is not put back by itself, replace it with 'flotilla plan apply'", r.Fault)
