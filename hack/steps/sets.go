@@ -83,8 +83,8 @@ func test() []step {
 
 // testAll is everything. First what can run beside something else, the longest of what waits first,
 // and the longest of what computes last; then what measures time, or needs the machine for itself.
-// The kubeadm clusters and the chaos catalogue wait for most of their time, but only computing steps
-// are modest enough to run beside them.
+// The kubeadm clusters and the chaos catalogue wait for most of their time, but only computing
+// steps are modest enough to run beside them.
 func testAll() []step {
 	return []step{
 		formatStep, modulesStep, vetStep,

@@ -135,8 +135,8 @@ func TestNoPlanToWorkWith(t *testing.T) {
 	}
 }
 
-// TestNewerPlan: a plan that this command cannot read may be right for members of a later version, and
-// is not replaced.
+// TestNewerPlan: a plan that this command cannot read may be right for members of a later version,
+// and is not replaced.
 func TestNewerPlan(t *testing.T) {
 	plan := testPlan(t)
 	l := newLeases(t, plan)

@@ -357,7 +357,8 @@ func sinceBy(v *status.CanaryView) string {
 // CanaryStatus is what 'flotilla canary status' prints.
 type CanaryStatus struct {
 	Fleet string `json:"fleet"`
-	// Fault says why the plan on the Lease cannot be read; whether there is a canary is then unknown.
+	// Fault says why the plan on the Lease cannot be read; whether there is a canary is then
+	// unknown.
 	Fault    string               `json:"fault,omitempty"`
 	Canary   *status.CanaryView   `json:"canary,omitempty"`
 	Versions []status.VersionView `json:"versions"`

@@ -84,6 +84,9 @@ func asOf(v status.View) time.Time {
 
 // leaderLockLine says who holds a leader lock.
 func leaderLockLine(l status.LeaderLockView, now time.Time) string {
+	if l.Renewed != nil && l.Renewed.After(now) {
+		now = *l.Renewed // A stock leader renews it after the last member did.
+	}
 	switch {
 	case l.Held && !l.Silent:
 		return fmt.Sprintf("Leader lock %s: held by the fleet", status.Plain(l.Lease))

@@ -190,8 +190,8 @@ func (c *connection) see(cmd *cobra.Command, w waiting, within time.Duration) er
 	return nil
 }
 
-// stopped waits until nothing of the fleet runs and its leader locks are released, and then a little
-// for a stock controller manager to take them, which looks at them every two seconds.
+// stopped waits until nothing of the fleet runs and its leader locks are released, and then a
+// little for a stock controller manager to take them, which looks at them every two seconds.
 func stopped(within time.Duration) waiting {
 	var began, free time.Time
 	return waiting{

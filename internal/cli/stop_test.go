@@ -212,8 +212,8 @@ func TestStopAndStartWait(t *testing.T) {
 	}
 }
 
-// beat renews every Lease that somebody holds every second, unless it is old, until the function that
-// it returns is called.
+// beat renews every Lease that somebody holds every second, unless it is old, until the function
+// that it returns is called.
 func (c *cluster) beat(t *testing.T) (stop func()) {
 	ticker, ended := time.NewTicker(time.Second), make(chan struct{})
 	go func() {

@@ -167,9 +167,6 @@ func inForce(plan shard.Plan) waiting {
 			if err := pinned(r); err != nil || v == nil {
 				return err
 			}
-			if v.Aborted && len(v.Others) == 0 && len(v.Members) > 0 {
-				return fmt.Errorf("%w for the canary to be aborted: %w", errNever, onlyTried(v))
-			}
 			return v.Unfinished()
 		},
 	}

@@ -262,8 +262,8 @@ func (r *Reading) WeightsAmong(ring shard.Ring, members []string) leaseapi.Weigh
 }
 
 // Silence returns for how long no member has renewed its Lease, if that is long, and whether it was
-// seen to be so. Otherwise it is by the clock here, which may be wrong: once a renewal has been seen,
-// that clock decides nothing.
+// seen to be so. Otherwise it is by the clock here, which may be wrong: once a renewal has been
+// seen, that clock decides nothing.
 func (r *Reading) Silence() (d time.Duration, seen bool) {
 	if still := r.Now.Sub(r.stands.still); still >= StandsAfter {
 		return still, true
@@ -280,8 +280,8 @@ func (r *Reading) HasHeartbeats() bool {
 	return slices.ContainsFunc(r.sorted, func(o election.Observation) bool { return o.Heartbeat != nil })
 }
 
-// Names reports whether a Lease with this name is, or was, one of the fleet's: Leases of shards that
-// left the plan lose their labels, and are deleted.
+// Names reports whether a Lease with this name is, or was, one of the fleet's: Leases of shards
+// that left the plan lose their labels, and are deleted.
 func (r *Reading) Names(name string) bool {
 	return strings.HasPrefix(name, r.Fleet+"-") && !r.Lease(name).OfOtherFleet(r.Fleet)
 }

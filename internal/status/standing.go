@@ -130,8 +130,8 @@ func (r *Reading) Suspicious() bool {
 			return true
 		}
 	}
-	// Clocks may differ: seeing a renewal decides it. One from the future does not show that anybody
-	// runs either.
+	// Clocks may differ: seeing a renewal decides it. One from the future does not show that
+	// anybody runs either.
 	age := r.Now.Sub(r.lastRenewal)
 	return len(r.sorted) > 0 && !r.stands.moved && (age > StandsAfter/2 || age < -aheadAtMost) && r.Now.Sub(r.stands.still) < StandsAfter
 }

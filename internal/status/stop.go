@@ -79,7 +79,7 @@ func (v *StopView) Unfinished(r *Reading) error {
 func (r *Reading) isLeftBehind(o election.Observation) bool {
 	name := leaserecord.MemberOf(o.Holder)
 	_, live := r.Roster.Get(name)
-	return name != "" && !live
+	return name != "" && !live && len(r.Roster.Members()) == 0 // Live ones list it as ended first.
 }
 
 // FreeLeaderLock returns a leader lock that nobody holds; empty if there is none.

@@ -200,8 +200,8 @@ func Of(r *Reading) View {
 	return v
 }
 
-// NewerMember returns a live member that reads a newer format of plans than this build; empty if there
-// is none. Then a plan that cannot be read here may be right.
+// NewerMember returns a live member that reads a newer format of plans than this build; empty if
+// there is none. Then a plan that cannot be read here may be right.
 func (r *Reading) NewerMember() string {
 	own, _ := strconv.Atoi(leaseapi.PlanFormat)
 	for _, m := range r.Roster.Members() {

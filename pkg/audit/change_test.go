@@ -341,8 +341,8 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// TestControllersOfOthers: a fleet of other controllers may have one that uses the identity of another
-// one of kube-controller-manager's.
+// TestControllersOfOthers: a fleet of other controllers may have one that uses the identity of
+// another one of kube-controller-manager's.
 func TestControllersOfOthers(t *testing.T) {
 	halves, _, _ := plans(t)
 	for controllers, want := range map[string][]audit.Kind{"cloud-node-controller": nil, "cloud-node-controller,job-controller": {audit.WrongController}} {
@@ -355,8 +355,8 @@ func TestControllersOfOthers(t *testing.T) {
 	}
 }
 
-// TestLogFromTheMiddle judges a log that begins under the first plan, without any write that names it,
-// and without the plan given up front.
+// TestLogFromTheMiddle judges a log that begins under the first plan, without any write that names
+// it, and without the plan given up front.
 func TestLogFromTheMiddle(t *testing.T) {
 	halves, _, _ := plans(t)
 	good, err := halves.Packed()

@@ -61,9 +61,9 @@
 // token, if that is on a member's Lease; otherwise by its binary, whatever the binary is called:
 // name, version, platform and commit in the User-Agent are those of requests with the fence's part,
 // or of requests that write members' Leases. Many programs are built without a commit and have the
-// same User-Agent; for those the account counts too. A stock controller manager may be such a build too; if
-// one has held a leader lock, only tokens distinguish the two, and Unnamed counts requests without
-// a token.
+// same User-Agent; for those the account counts too. A stock controller manager may be such a build
+// too; if one has held a leader lock, only tokens distinguish the two, and Unnamed counts requests
+// without a token.
 //
 // # How a write is matched with its Lease
 //
@@ -227,11 +227,12 @@
 // into the status of a ReplicaSet or ReplicationController, by a cache of at least 30 s later, that
 // it has no more pods than the log shows. A server that is killed may have carried out writes that
 // it never logged. The log shows that only if its policy keeps the stage RequestReceived: a request
-// that arrived and never ended is such a write, and Lost counts these. Without that stage a pod that
-// was deleted in the moment of the kill counts as still there, and convicts the controller that
-// replaces it.
+// that arrived and never ended is such a write, and Lost counts these. Without that stage a pod
+// that was deleted in the moment of the kill counts as still there, and convicts the controller
+// that replaces it.
 //
-// If the log lacks a part (gap in the log), objects are not convicted by what it showed before that.
+// If the log lacks a part (gap in the log), objects are not convicted by what it showed before
+// that.
 //
 // A duplicate may come from a create that was in flight, which Leases cannot prevent. It is
 // convicted all the same: look in InFlight for its line, or for that of the pod before it.

@@ -2,8 +2,8 @@ package audit
 
 import "slices"
 
-// judgeController compares the controller that sent a request with those that the Lease named. If the
-// identity of none of these is known, they are another program's, which may use the same names.
+// judgeController compares the controller that sent a request with those that the Lease named. If
+// the identity of none of these is known, they are another program's, which may use the same names.
 func (c *checker) judgeController(w write, f fact) {
 	behind := c.controllers[w.identity]
 	if !f.exact || len(behind) == 0 || !c.identified.HasAny(f.extent.Controllers...) {

@@ -58,14 +58,14 @@ func (c *checker) firstPlan() (shard.Plan, error) {
 	return plan, nil
 }
 
-// planBefore returns the plan under which the log begins, if its first write of the plan's Lease has
-// a plan. That may be a new one; the Lease then has the last one too, unless somebody has removed it.
+// planBefore returns the plan under which the log begins, if its first write of the plan's Lease
+// has a plan. That may be a new one; the Lease then has the last one too, unless somebody has
+// removed it.
 func (c *checker) planBefore(w planWrite, plan shard.Plan) shard.Plan {
-	before, err := shard.ParsePlan([]byte(w.lastGood))
-	if err == nil && before.Generation < plan.Generation {
+	c.late = c.followsUnseen(w)
+	if before, err := shard.ParsePlan([]byte(w.lastGood)); err == nil && before.Generation < plan.Generation {
 		return before
 	}
-	c.late = err != nil && c.followsUnseen(w)
 	return plan
 }
 

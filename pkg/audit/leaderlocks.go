@@ -78,8 +78,8 @@ func (c *checker) readLeaderLock(e event) {
 	}
 }
 
-// isLabelled reports whether a Lease is the fleet's own by its name and its label. A leader lock may
-// have such a name, but not the label.
+// isLabelled reports whether a Lease is the fleet's own by its name and its label. A leader lock
+// may have such a name, but not the label.
 func (c *checker) isLabelled(e event) bool {
 	if e.ObjectRef.Namespace != c.namespace || !strings.HasPrefix(e.ObjectRef.Name, c.fleet+"-") {
 		return false

@@ -85,7 +85,8 @@ func TestLeaderLock(t *testing.T) {
 	}
 }
 
-// TestLeaderLockOfOurPrefix has a leader lock whose name begins with the fleet's, as the library allows.
+// TestLeaderLockOfOurPrefix has a leader lock whose name begins with the fleet's, as the library
+// allows.
 func TestLeaderLockOfOurPrefix(t *testing.T) {
 	const name = fleetName + "-old"
 	of := func(holder string, version int, second float64) line {
@@ -98,7 +99,8 @@ func TestLeaderLockOfOurPrefix(t *testing.T) {
 	requireKinds(t, check(t, append(log, of(stock, 32, 12))...), audit.LeaderLockNotHeld)
 }
 
-// TestLeaderLockHole: whether the leader lock was free is not known if the write before is not logged.
+// TestLeaderLockHole: whether the leader lock was free is not known if the write before is not
+// logged.
 func TestLeaderLockHole(t *testing.T) {
 	report := check(t, waits(a, lockName), lock(stock, 4, 1), asking(lock(lockHolder, 30, 2), 25), lease(lower, a, 1, 40, 3))
 	requireKinds(t, report)

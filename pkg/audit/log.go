@@ -133,8 +133,8 @@ func (l Log) read(number int, a *arrivals, f func(event) error) (x extent, err e
 // eventStart is how the API server's audit log begins an event.
 var eventStart = []byte(`{"kind":"Event",`)
 
-// untorn returns the whole event at the end of a line that begins with a part of another one; all of
-// any other line.
+// untorn returns the whole event at the end of a line that begins with a part of another one; all
+// of any other line.
 func untorn(line []byte) []byte {
 	i := bytes.LastIndex(line, eventStart)
 	if i <= 0 || json.Valid(line) || !json.Valid(line[i:]) {

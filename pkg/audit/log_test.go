@@ -71,8 +71,8 @@ func request(verb, agent, group, resource, namespace, name string, second float6
 	}
 }
 
-// TestTornLine: an API server that was killed while it wrote a line goes on in the same line after it
-// has started again.
+// TestTornLine: an API server that was killed while it wrote a line goes on in the same line after
+// it has started again.
 func TestTornLine(t *testing.T) {
 	lines := handoff(lower)
 	whole := check(t, lines...)

@@ -96,10 +96,10 @@ func (c *checker) readPlans() {
 	}
 }
 
-// inForceSince returns the first version at which a plan that was written may have been on the Lease.
-// A server that is killed may have carried out a write that it never logged. If this one was made on
-// a version later than another write's, and nobody in the log has made that version, the plan may
-// have come with it.
+// inForceSince returns the first version at which a plan that was written may have been on the
+// Lease. A server that is killed may have carried out a write that it never logged. If this one was
+// made on a version later than another write's, and nobody in the log has made that version, the
+// plan may have come with it.
 func (c *checker) inForceSince(w planWrite) uint64 {
 	earlier := false
 	for _, other := range c.planWrites {

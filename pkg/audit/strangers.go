@@ -20,8 +20,8 @@ type strangers struct {
 	unmarked []unmarked
 	// own counts, by binary, requests that need no claim.
 	own map[string]int
-	// builds has the builds that have sent what only a member of a fleet sends, and the incarnations
-	// that did; "" for writes of the Leases of this fleet's members.
+	// builds has the builds that have sent what only a member of a fleet sends, and the
+	// incarnations that did; "" for writes of the Leases of this fleet's members.
 	builds map[string]sets.Set[string]
 	// published are the ids of tokens on members' Leases, named the leader locks that members wait
 	// for.
@@ -40,8 +40,8 @@ func newStrangers() strangers {
 	return strangers{own: map[string]int{}, builds: map[string]sets.Set[string]{}, published: sets.New[string](), named: sets.New[string](), others: sets.New[string]()}
 }
 
-// noteBuild records the build that sent a request, if only a member of a fleet sends such a request.
-// A binary that is not built on client-go has none.
+// noteBuild records the build that sent a request, if only a member of a fleet sends such a
+// request. A binary that is not built on client-go has none.
 func (c *checker) noteBuild(e event, part agentPart) {
 	incarnation := part.by.Member
 	switch r := e.ObjectRef; {
@@ -139,8 +139,8 @@ func (c *checker) noteOthers(e event, lease *coordinationv1.Lease) {
 	}
 }
 
-// forgetOthers drops the requests of other fleets. An incarnation that one of our members' Leases has
-// named is ours, whatever another Lease says: anybody may make one of another fleet somewhere.
+// forgetOthers drops the requests of other fleets. An incarnation that one of our members' Leases
+// has named is ours, whatever another Lease says: anybody may make one of another fleet somewhere.
 func (c *checker) forgetOthers() {
 	for _, l := range c.members {
 		for i := range l.states {

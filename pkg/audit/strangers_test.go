@@ -111,8 +111,8 @@ func TestTwoFleets(t *testing.T) {
 	requireKinds(t, report, audit.WrongRange, audit.NotHolder, audit.TermReused, audit.TakenEarly)
 }
 
-// TestLeaseElsewhere: a Lease that anybody may make, of another fleet by its label, does not acquit an
-// incarnation that is one of ours by its member's Lease.
+// TestLeaseElsewhere: a Lease that anybody may make, of another fleet by its label, does not acquit
+// an incarnation that is one of ours by its member's Lease.
 func TestLeaseElsewhere(t *testing.T) {
 	const restorer = "velero/v1 (linux/amd64) kubernetes/abc"
 	scene := takeover()

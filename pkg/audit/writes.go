@@ -145,7 +145,8 @@ func (c *checker) convictUnlessHidden(w write, format string, args ...any) {
 	h := c.histories[w.by.Shard]
 	switch {
 	case h != nil && len(h.states) == 0:
-		// A shard's Lease is written only when something changes. One doubt for each claim is enough.
+		// A shard's Lease is written only when something changes. One doubt for each claim is
+		// enough.
 		if !c.unwritten.Has(w.by) {
 			c.unwritten.Insert(w.by)
 			c.doubt(w.event, LeaseHole, "%s: the log has no write of the shard's Lease", w.by)

@@ -26,8 +26,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// optionalPatience is how much longer than for other caches [Factory.AwaitFilled] waits for optional
-// ones.
+// optionalPatience is how much longer than for other caches [Factory.AwaitFilled] waits for
+// optional ones.
 const optionalPatience = 5 * time.Second
 
 // namespaces is the only cluster-scoped kind that is filtered.
@@ -154,8 +154,8 @@ func (p *Pool) NewFactory(r shard.Range, scope ScopeFunc) *Factory {
 }
 
 // OnlyRange says that the factory, if it is of everything, is for the only range of a ring. It
-// shares its caches, as a group does, but they count as its own: otherwise the ring would seem to be
-// empty, and would never be split. Call it before asking for informers.
+// shares its caches, as a group does, but they count as its own: otherwise the ring would seem to
+// be empty, and would never be split. Call it before asking for informers.
 func (f *Factory) OnlyRange() { f.only = f.within.IsEverything() }
 
 // counted returns the cache of an entry that counts as the factory's own; nil for others.
@@ -167,8 +167,9 @@ func (f *Factory) counted(e *entry) cache.Indexer {
 }
 
 // advance makes informers that are asked for from now on sync only with a state at least as new as
-// this call, instead of the factory's creation: what an earlier holder has written since then counts
-// for them as well. Controllers that follow discovery ask for most of their informers when they run.
+// this call, instead of the factory's creation: what an earlier holder has written since then
+// counts for them as well. Controllers that follow discovery ask for most of their informers when
+// they run.
 func (f *Factory) advance() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -439,10 +440,10 @@ func (f *Factory) Warm(ctx context.Context) error {
 // AwaitFilled returns when the informers that are started or being filled have synced. By then the
 // handlers of the started ones have received what there is. It does not wait for resources that the
 // API server does not have, such as built-in ones that are turned off. Informers of
-// [Factory.ObjectOrMetadata] for resources that are not built in have optionalPatience more than the
-// others: it may be impossible to list them, as with a conversion webhook that does not answer. All
-// of these keep trying, and the controllers that need them must wait for them. The error is ctx's
-// cause.
+// [Factory.ObjectOrMetadata] for resources that are not built in have optionalPatience more than
+// the others: it may be impossible to list them, as with a conversion webhook that does not answer.
+// All of these keep trying, and the controllers that need them must wait for them. The error is
+// ctx's cause.
 func (f *Factory) AwaitFilled(ctx context.Context) error {
 	var optional []*entry
 	for _, e := range f.filling() {

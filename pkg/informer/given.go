@@ -46,8 +46,8 @@ func (f *Factory) newGiven(e *entry) *given {
 func (g *given) Run(stopCh <-chan struct{}) { g.RunWithContext(wait.ContextForChannel(stopCh)) }
 
 // RunWithContext implements cache.SharedInformer, for controllers that start the informers which
-// they ask for while they run. It returns when ctx or the factory has ended, at once if the informer
-// had been started.
+// they ask for while they run. It returns when ctx or the factory has ended, at once if the
+// informer had been started.
 func (g *given) RunWithContext(ctx context.Context) { g.begin(ctx) }
 
 // start returns a function that waits for the handlers, for the caller to run; nil for all but the

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // part is a shard in the making: a range, and its future home.
@@ -48,7 +49,6 @@ type draft struct {
 	total       int64   // of the ring, without what members carry beside it
 	level       float64 // fair share of a member without a lump beyond it
 	most        int     // number of parts not to be exceeded
-	mostEach    int     // number of parts that no member is given more of
 	steps0      int     // steps done under the budget
 	spent0      int64   // what was spent before the budget applied
 	frugal      bool    // members came or went: no more than is needed
@@ -80,7 +80,7 @@ func newDraft(plan Plan, ring string, weights Weights, members []string, limits 
 	for m, name := range members {
 		d.loads[m], d.held[m] = weights.carriedBy(name), weights.carriedBy(name)
 	}
-	isolated := 0
+	d.most = min(limits.MostShardsPerMember*len(members), MaxShards-len(plan.Shards())+len(r.Shards))
 	for i, s := range r.Shards {
 		owner, _ := homes.Owner(s.ID)
 		home, _ := slices.BinarySearch(members, owner)
@@ -89,11 +89,7 @@ func newDraft(plan Plan, ring string, weights Weights, members []string, limits 
 		p := d.newPart(s.Range, weights.Census.Within(s.Range), home)
 		p.pinned = s.Pin != "" && contains(members, s.Pin)
 		p.resting = resting[s.ID] && s.homeAmong(members) != ""
-		alone := slices.ContainsFunc(r.Isolate, func(name string) bool { return onlyHash(Hash(name)) == s.Range })
-		if alone {
-			isolated++
-		}
-		p.whole = s.Pin != "" || resting[s.ID] || alone
+		p.whole = s.Pin != "" || resting[s.ID] || slices.ContainsFunc(r.Isolate, func(name string) bool { return onlyHash(Hash(name)) == s.Range })
 		if s.PreferredMember() != "" && s.homeAmong(members) == "" {
 			d.strays = append(d.strays, i)
 		}
@@ -102,11 +98,6 @@ func newDraft(plan Plan, ring string, weights Weights, members []string, limits 
 		d.add(p, +1)
 	}
 	d.level = d.fairLevel()
-	// An isolated namespace cuts a range in three. Without room for that, a few of them would use up
-	// what members may have, and nothing could be moved any more.
-	d.most = max(limits.MostShardsPerMember*len(members), limits.ShardsPerMember*len(members)+2*isolated)
-	d.most = min(d.most, MaxShards-len(plan.Shards())+len(r.Shards))
-	d.mostEach = max(limits.MostShardsPerMember, (d.most+len(members)-1)/len(members))
 	return d, nil
 }
 
@@ -173,12 +164,12 @@ func (d *draft) fair(member int) float64 {
 	return max(d.level, float64(lump))
 }
 
-// ExcessOf returns how many times the weight that would be fair to it the member has that has most
-// by that measure, and by how much. Fair is an even share, or the heaviest of what stays with the
-// member whatever the plan, such as what is pinned to it, if that is more; members with such a lump
-// do not count for the others' share. It returns 1 and 0 if the ring cannot be drawn.
+// ExcessOf finds the member that is furthest above its fair weight, and returns its weight as a
+// multiple of that, and the difference. Fair is an even share, or the heaviest of what stays with
+// the member whatever the plan, such as what is pinned to it, if that is more; members with such a
+// lump do not count for the others' share. It returns 1 and 0 if the ring cannot be drawn.
 func ExcessOf(plan Plan, ring string, weights Weights, members []string) (times float64, excess int64) {
-	d, err := newDraft(plan, ring, weights, members, DefaultLimits(), nil)
+	d, err := newDraft(plan, ring, weights, sortedUnique(members, strings.Compare), DefaultLimits(), nil)
 	if err != nil || d.level <= 0 {
 		return 1, 0
 	}

@@ -113,7 +113,7 @@ func (d *draft) aims(giver int) (low, high float64) {
 // between looks for a better way than best to move at least share of weight from giver to taker,
 // such that afterwards neither has more than giver has at the beginning, less the gain.
 func (d *draft) between(giver, taker int, share float64, best *candidate) {
-	if d.counts[taker] >= d.mostEach {
+	if d.counts[taker] >= d.limits.MostShardsPerMember {
 		return
 	}
 	low, high := d.aims(giver)

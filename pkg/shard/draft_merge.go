@@ -86,7 +86,7 @@ func (d *draft) withRoom(giver int) bool {
 		}
 	}
 	for member, n := range d.counts {
-		if n < d.mostEach || float64(d.loads[member]) >= d.level {
+		if n < d.limits.MostShardsPerMember || float64(d.loads[member]) >= d.level {
 			continue
 		}
 		m, merge := d.bestMerge(d.level, member)

@@ -23,7 +23,7 @@ func (d *draft) placeStrays() {
 			continue // merged with a neighbour
 		}
 		taker := d.roomiest()
-		if d.room(s.hash) >= float64(d.parts[i].weight) && d.counts[s.hash] < d.mostEach {
+		if d.room(s.hash) >= float64(d.parts[i].weight) && d.counts[s.hash] < d.limits.MostShardsPerMember {
 			taker = s.hash
 		}
 		n := len(d.parts[i].cells)
@@ -83,7 +83,7 @@ func (d *draft) room(member int) float64 {
 // roomiest returns the member with the most room, if possible one that may have more shards.
 func (d *draft) roomiest() int {
 	best := 0
-	full := func(m int) int { return min(1, d.counts[m]/d.mostEach) }
+	full := func(m int) int { return min(1, d.counts[m]/d.limits.MostShardsPerMember) }
 	for m := range d.members {
 		if cmp.Or(cmp.Compare(full(m), full(best)), cmp.Compare(d.loads[m], d.loads[best])) < 0 {
 			best = m

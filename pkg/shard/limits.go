@@ -12,8 +12,7 @@ type Limits struct {
 	// default 4. The planner merges shards when there are clearly more.
 	ShardsPerMember int
 	// MostShardsPerMember is how many shards of the ring a member may have before the planner stops
-	// giving it more; at least ShardsPerMember, default 6. If many namespaces are isolated, it is
-	// ShardsPerMember and what these take.
+	// giving it more; at least ShardsPerMember, default 6.
 	MostShardsPerMember int
 	// Trigger is the ratio of the heaviest member's weight to the mean up to which nothing moves;
 	// greater than Target, default 1.08.

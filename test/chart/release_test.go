@@ -41,8 +41,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestNamesOfDigits installs a release in a namespace whose name is a number, as that of a tenant may
-// be. In YAML such a name is a string only in quotes.
+// TestNamesOfDigits installs a release in a namespace whose name is a number, as that of a tenant
+// may be. In YAML such a name is a string only in quotes.
 func TestNamesOfDigits(t *testing.T) {
 	const values = "{mode: hosted, fullnameOverride: '4711', pkiSecret: '1', kubeconfigSecret: '2', monitoring: {enabled: true, tokenSecret: '3'}, autoscaling: {enabled: true}}"
 	for kind, objects := range render(t, "815", "12e4", values) {

@@ -28,11 +28,10 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// extensionServers runs the admission plugin that extension API servers have, with the
-// rights that the example of Kubernetes gives them: policies and namespaces, no Leases. It refuses
-// everybody's writes, unless the server may read the policy's parameters, or the policy excludes its
-// resources. Both are what deploy/fence/README.md offers.
-// The policy is installed, and members are marked.
+// extensionServers runs the admission plugin that extension API servers have, with the rights that
+// the example of Kubernetes gives them: policies and namespaces, no Leases. It refuses everybody's
+// writes, unless the server may read the policy's parameters, or the policy excludes its resources.
+// Both are what deploy/fence/README.md offers. The policy is installed, and members are marked.
 func extensionServers(t *testing.T, plane *controlplane.ControlPlane) {
 	admin := harness.Client(t, plane)
 	const policies = "extension-server-policies"

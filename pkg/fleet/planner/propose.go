@@ -186,8 +186,8 @@ func (p *Planner) restTime() time.Duration {
 const wakes = 1.15
 
 // imbalance returns the weight of the heaviest member over the lowest weight that it could have. It
-// returns 0 while weights are uneven for a passing reason: a member is away, or a group has moved to
-// another member and not been weighed there; and if the difference is not worth a move. What an
+// returns 0 while weights are uneven for a passing reason: a member is away, or a group has moved
+// to another member and not been weighed there; and if the difference is not worth a move. What an
 // operator has pinned is as even as it can be, too: no plan changes that.
 func (p *Planner) imbalance(o outlook) float64 {
 	if !o.judgeable {

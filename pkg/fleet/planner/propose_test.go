@@ -144,8 +144,8 @@ func TestRightlyWithoutRanges(t *testing.T) {
 	}
 }
 
-// TestPinIsNotUrgent: a range that an operator has pinned is more than a fair share for its member. No
-// plan changes that, so what the others have is not more urgent than otherwise, and rests.
+// TestPinIsNotUrgent: a range that an operator has pinned is more than a fair share for its member.
+// No plan changes that, so what the others have is not more urgent than otherwise, and rests.
 func TestPinIsNotUrgent(t *testing.T) {
 	now := time.Unix(1000, 0)
 	o := newOutlook(t, "abbcc", []int64{10_000, 1000, 1000, 1000, 1500}, nil, "a", "b", "c")
