@@ -190,6 +190,10 @@ func (c *connection) see(cmd *cobra.Command, w waiting, within time.Duration) er
 	return nil
 }
 
+// lastLook is how long before the end of a wait the fleet counts as stopped even if nobody has taken
+// the leader lock: a read may take some of it.
+const lastLook = 3 * time.Second
+
 // stopped waits until nothing of the fleet runs and its leader locks are released, and then a
 // little for a stock controller manager to take them, which looks at them every two seconds.
 func stopped(within time.Duration) waiting {
@@ -212,7 +216,7 @@ func stopped(within time.Duration) waiting {
 			if free.IsZero() {
 				free = r.Now
 			}
-			if lease == "" || r.Now.Sub(free) >= status.StandsAfter || r.Now.Sub(began)+2*waitInterval >= within {
+			if lease == "" || r.Now.Sub(free) >= status.StandsAfter || r.Now.Sub(began)+lastLook >= within {
 				return nil
 			}
 			return fmt.Errorf("nobody has taken the leader lock, Lease %s, yet", status.Plain(lease))

@@ -47,7 +47,8 @@ func (g *given) Run(stopCh <-chan struct{}) { g.RunWithContext(wait.ContextForCh
 
 // RunWithContext implements cache.SharedInformer, for controllers that start the informers which
 // they ask for while they run. It returns when ctx or the factory has ended, at once if the
-// informer had been started.
+// informer had been started; a delivery to a handler may still be in progress then, until Shutdown
+// returns.
 func (g *given) RunWithContext(ctx context.Context) { g.begin(ctx) }
 
 // start returns a function that waits for the handlers, for the caller to run; nil for all but the
