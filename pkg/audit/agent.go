@@ -31,6 +31,15 @@ var builtAgent = regexp.MustCompile(`^[^/ ]+/[^ ]+ \([^()]*\) kubernetes/[^/ ]+`
 // Many programs of a cluster have the same one, such as "manager/v0.0.0".
 const unstamped = " kubernetes/$Format"
 
+// asAccount stands between such a build and the account that it counts with.
+const asAccount = " as "
+
+// programOf returns a build without the account.
+func programOf(build string) string {
+	program, _, _ := strings.Cut(build, asAccount)
+	return program
+}
+
 // Identity is the claim that a request names in its User-Agent.
 type Identity struct {
 	// Member is the incarnation.

@@ -253,7 +253,7 @@ func (c *checker) read(e event) error {
 	}
 	part := c.parse(e.UserAgent)
 	if e.binary = part.binary; strings.HasSuffix(e.binary, unstamped) {
-		e.binary += " as " + e.User.Username
+		e.binary += asAccount + e.User.Username
 	}
 	c.noteBuild(e, part)
 	if e.ObjectRef.Resource == "leases" {

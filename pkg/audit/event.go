@@ -31,7 +31,8 @@ type event struct {
 
 	file      string // of the log, empty if it has no name
 	log, line int    // both from 1
-	// binary is the build of the binary that sent it; empty for a binary not built on client-go.
+	// binary is the build of the binary that sent it, with the account if it is unstamped; empty for
+	// a binary not built on client-go.
 	binary string
 }
 

@@ -164,12 +164,12 @@ func (c *checker) forgetOthers() {
 func (c *checker) judgeStrangers() {
 	twins := c.twins()
 	for binary, n := range c.own {
-		if c.isBuild(binary) && !twins.Has(binary) {
+		if c.isBuild(binary) && !twins.Has(programOf(binary)) {
 			c.report.FleetOwn += n
 		}
 	}
 	for _, u := range c.unmarked {
-		build, twin := c.isBuild(u.event.binary), twins.Has(u.event.binary)
+		build, twin := c.isBuild(u.event.binary), twins.Has(programOf(u.event.binary))
 		lock := u.event.ObjectRef.Resource == "leases" && c.named.Has(lockKey(u.event, u.event.ObjectRef.Name))
 		switch ours := u.token != "" && c.published.Has(u.token) || build && !twin; {
 		case ours:
@@ -195,7 +195,7 @@ func (c *checker) twins() sets.Set[string] {
 		if l := c.leaderLocks[name]; l != nil {
 			for _, s := range l.states {
 				if s.holder != "" && s.holder != leaseapi.LeaderLockIdentity(c.fleet) {
-					twins.Insert(s.event.binary)
+					twins.Insert(programOf(s.event.binary))
 				}
 			}
 		}

@@ -139,7 +139,9 @@ func TestBuildOfOthers(t *testing.T) {
 	}{
 		"a member without a build, and another client": {lines: append(of(""), other.with("userAgent", "python/1").as("shop-2", "JTI=9"))},
 		"builds without a commit, and another account": {lines: append(of(plain), by("shop-2", other))},
-		"the same, and the member's account":           {lines: append(of(plain), by("shop", other)), want: []audit.Kind{audit.Unfenced}},
+		"the same, of a stock leader's controllers": {lines: append(of(plain), waits(a, lockName), lock(stock, 4, 0.5).with("userAgent", plain),
+			lock("", 5, 0.7).with("userAgent", plain), lock(lockHolder, 6, 1), other.as("shop", "JTI=9"))},
+		"the same, and the member's account": {lines: append(of(plain), by("shop", other)), want: []audit.Kind{audit.Unfenced}},
 	} {
 		t.Run(name, func(t *testing.T) { requireKinds(t, check(t, test.lines...), test.want...) })
 	}
