@@ -323,14 +323,9 @@ func abortCanary(r *status.Reading, since, by string) (Edit, error) {
 	edited.Canary = &aborted
 	e := Edit{From: r.Plan}
 	if v := r.Canary(); len(v.Others) == 0 && len(v.Members) > 0 {
-		e.Warnings = append(e.Warnings, onlyTried(v).Error())
+		e.Warnings = append(e.Warnings, fmt.Sprintf("no live member that is not drained has another version than %s: its members keep all shards until one has", status.Plain(v.Version)))
 	}
 	return e.become(r, edited)
-}
-
-// onlyTried says that aborting changes nothing for now.
-func onlyTried(v *status.CanaryView) error {
-	return fmt.Errorf("no live member that is not drained has another version than %s: its members keep all shards until one has", status.Plain(v.Version))
 }
 
 func forgetCanary(r *status.Reading, _, _ string) (Edit, error) {

@@ -190,8 +190,8 @@ func (c *connection) see(cmd *cobra.Command, w waiting, within time.Duration) er
 	return nil
 }
 
-// lastLook is how long before the end of a wait the fleet counts as stopped even if nobody has taken
-// the leader lock: a read may take some of it.
+// lastLook is how long before the end of a wait the fleet counts as stopped even if nobody has
+// taken the leader lock: a read may take some of it.
 const lastLook = 3 * time.Second
 
 // stopped waits until nothing of the fleet runs and its leader locks are released, and then a

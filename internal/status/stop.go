@@ -74,12 +74,10 @@ func (v *StopView) Unfinished(r *Reading) error {
 	return nil
 }
 
-// isLeftBehind reports whether the holder of a Lease is a member that has gone without a word. Its
-// claims have ended by its own clock, and the Lease names it until another member takes it.
+// isLeftBehind reports whether a Lease names a member although none lives. The member's claims have
+// ended by its own clock, and nobody is there to list it as ended.
 func (r *Reading) isLeftBehind(o election.Observation) bool {
-	name := leaserecord.MemberOf(o.Holder)
-	_, live := r.Roster.Get(name)
-	return name != "" && !live && len(r.Roster.Members()) == 0 // Live ones list it as ended first.
+	return len(r.Roster.Members()) == 0 && leaserecord.MemberOf(o.Holder) != ""
 }
 
 // FreeLeaderLock returns a leader lock that nobody holds; empty if there is none.

@@ -256,31 +256,43 @@ func (c *checker) read(e event) error {
 		e.binary += asAccount + e.User.Username
 	}
 	c.noteBuild(e, part)
-	if e.ObjectRef.Resource == "leases" {
-		if e.Verb == "deletecollection" {
-			if err := c.readLeaseCollection(e); err != nil {
-				return err
-			}
-			return c.readOther(e)
+	switch {
+	case e.ObjectRef.Resource != "leases":
+	case e.Verb == "deletecollection":
+		if err := c.readLeaseCollection(e); err != nil {
+			return err
 		}
-		c.readLeaderLock(e)
-		c.readMember(e)
-		if e.ObjectRef.Namespace != c.namespace {
-			// Leases of the same names in other namespaces do not belong to the fleet.
-		} else if e.ObjectRef.Name == leaseapi.PlanLease(c.fleet) {
-			if err := c.readPlanLease(e); err != nil {
-				return err
-			}
-		} else if id, ok := c.shardOfLease(e.ObjectRef.Name); ok {
-			if h, planned := c.histories[id]; planned {
-				return c.readLease(id, h, e)
-			}
-			c.readOtherMember(e)
-			c.keepLease(id, e)
-			return nil
+	default:
+		if shards, err := c.readLease(e); shards || err != nil {
+			return err
 		}
 	}
 	return c.readOther(e)
+}
+
+// readLease reads a write of any Lease, and reports whether it is, or may be, one of a shard's.
+func (c *checker) readLease(e event) (shards bool, err error) {
+	c.readLeaderLock(e)
+	c.readMember(e)
+	if e.ObjectRef.Namespace != c.namespace {
+		return false, nil // Leases of the same names in other namespaces do not belong to the fleet.
+	}
+	if e.ObjectRef.Name == leaseapi.PlanLease(c.fleet) {
+		return false, c.readPlanLease(e)
+	}
+	id, ok := c.shardOfLease(e.ObjectRef.Name)
+	if !ok {
+		return false, nil
+	}
+	if h, planned := c.histories[id]; planned {
+		if c.countLease(id, e) {
+			err = h.add(e)
+		}
+		return true, err
+	}
+	c.readOtherMember(e)
+	c.keepLease(id, e)
+	return true, nil
 }
 
 // readLeaseCollection reads a deletion of many Leases as one of each in the answer.
@@ -296,21 +308,9 @@ func (c *checker) readLeaseCollection(e event) error {
 	for _, name := range deleted {
 		d, ref := e, *e.ObjectRef
 		ref.Name = name
-		d.Verb, d.ObjectRef, d.RequestObject = "delete", &ref, nil
-		c.readLeaderLock(d)
-		c.readMember(d)
-		if name == leaseapi.PlanLease(c.fleet) {
-			if err := c.readPlanLease(d); err != nil {
-				return err
-			}
-		} else if id, ok := c.shardOfLease(name); !ok {
-			continue
-		} else if h, planned := c.histories[id]; planned {
-			if err := c.readLease(id, h, d); err != nil {
-				return err
-			}
-		} else {
-			c.keepLease(id, d)
+		d.Verb, d.ObjectRef, d.RequestObject, d.ResponseObject = "delete", &ref, nil, nil
+		if _, err := c.readLease(d); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -344,13 +344,6 @@ func (c *checker) readOther(e event) error {
 		c.readUnmarked(e)
 	}
 	return nil
-}
-
-func (c *checker) readLease(id shard.ID, h *history, e event) error {
-	if !c.countLease(id, e) {
-		return nil
-	}
-	return h.add(e)
 }
 
 // countLease reports whether a write of a shard's Lease took effect, and left a Lease.

@@ -103,10 +103,10 @@
 //     taken the shard. After that, the writer is not the holder.
 //   - Holder had not ended: a shard's Lease goes to another incarnation only if it was released
 //     (flotilla.dev/released names the term, and no other member wrote that; whatever others write
-//     on the Lease after that does not undo it), or if its holder is listed at a lower version. A Lease that somebody emptied, or
-//     whose holder is no member's incarnation, has to stand still for the duration that the new
-//     holder declares, and a Lease that was deleted has to be absent for as long; otherwise it was
-//     taken early. An incarnation may take again what it holds.
+//     on the Lease after that does not undo it), or if its holder is listed at a lower version. A
+//     Lease that somebody emptied, or whose holder is no member's incarnation, has to stand still
+//     for the duration that the new holder declares, and a Lease that was deleted has to be absent
+//     for as long; otherwise it was taken early. An incarnation may take again what it holds.
 //   - Ended too early: a member's Lease had to stand still for its duration before another member
 //     listed an incarnation of it: since the fleet had created the Lease or changed its holder, and
 //     since the incarnation's last heartbeat. The incarnation may list itself at any time as it

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -239,6 +240,19 @@ func halvesOf(t *testing.T, p *Pool, scope ScopeFunc) (low, high *Factory) {
 	t.Cleanup(low.Shutdown)
 	t.Cleanup(high.Shutdown)
 	return low, high
+}
+
+// eachForm runs a test in virtual time for each way to ask for berths.
+func eachForm(t *testing.T, test func(t *testing.T, form form, q *quay, pool *Pool)) {
+	t.Helper()
+	for _, form := range forms {
+		t.Run(form.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q, pool := newQuay(t)
+				test(t, form, q, pool)
+			})
+		})
+	}
 }
 
 // form is one way to ask for berths.

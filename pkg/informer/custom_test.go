@@ -115,40 +115,35 @@ func TestAnyTypeIsPartitioned(t *testing.T) {
 // TestAnyTypeIsShared checks that factories of everything share a custom resource, form by form,
 // and that ranges follow it.
 func TestAnyTypeIsShared(t *testing.T) {
-	for _, form := range forms {
-		t.Run(form.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				q, pool := newQuay(t)
-				all, lower := inBoth(t, q, "one")
-				low, _ := halvesOf(t, pool, namespacedBerths)
-				part := form.ask(t, low, q)
-				var whole []cache.SharedIndexInformer
-				for range 2 {
-					f := pool.NewFactory(shard.Everything(), namespacedBerths)
-					defer f.Shutdown()
-					whole = append(whole, form.ask(t, f, q))
-					f.StartWithContext(t.Context())
-				}
-				low.StartWithContext(t.Context())
-				synctest.Wait()
-				checkShared(t, pool, berths)
-				if got := q.watchers(); got != 1 {
-					t.Errorf("%d watches of three factories, want 1", got)
-				}
-				if got := pool.Followed()[berths]; got != 1 {
-					t.Errorf("%d informers follow, want the range's", got)
-				}
-				for _, i := range whole {
-					if diff := cmp.Diff(all, keysOf(i)); diff != "" {
-						t.Errorf("everything (-want +got):\n%s", diff)
-					}
-				}
-				if diff := cmp.Diff(lower, keysOf(part)); diff != "" {
-					t.Errorf("the lower half (-want +got):\n%s", diff)
-				}
-			})
-		})
-	}
+	eachForm(t, func(t *testing.T, form form, q *quay, pool *Pool) {
+		all, lower := inBoth(t, q, "one")
+		low, _ := halvesOf(t, pool, namespacedBerths)
+		part := form.ask(t, low, q)
+		var whole []cache.SharedIndexInformer
+		for range 2 {
+			f := pool.NewFactory(shard.Everything(), namespacedBerths)
+			defer f.Shutdown()
+			whole = append(whole, form.ask(t, f, q))
+			f.StartWithContext(t.Context())
+		}
+		low.StartWithContext(t.Context())
+		synctest.Wait()
+		checkShared(t, pool, berths)
+		if got := q.watchers(); got != 1 {
+			t.Errorf("%d watches of three factories, want 1", got)
+		}
+		if got := pool.Followed()[berths]; got != 1 {
+			t.Errorf("%d informers follow, want the range's", got)
+		}
+		for _, i := range whole {
+			if diff := cmp.Diff(all, keysOf(i)); diff != "" {
+				t.Errorf("everything (-want +got):\n%s", diff)
+			}
+		}
+		if diff := cmp.Diff(lower, keysOf(part)); diff != "" {
+			t.Errorf("the lower half (-want +got):\n%s", diff)
+		}
+	})
 }
 
 // TestUnknownScope checks that asking fails if nobody knows whether a resource is namespaced.
@@ -420,58 +415,53 @@ func TestResourceThatComesAndGoes(t *testing.T) {
 // gone about as often as by one informer, however many ranges have one, and that all of them find
 // it when it has come back.
 func TestAbsentResourceIsAskedForTogether(t *testing.T) {
-	for _, form := range forms {
-		t.Run(form.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				q, pool := newQuay(t)
-				q.filters = true // Each range reads by itself.
-				var there []*unstructured.Unstructured
-				for i, within := range sixteenths {
-					for n := 0; len(there) == i; n++ {
-						if name := fmt.Sprintf("%d-namespace", n); within.ContainsNamespace(name) {
-							there = append(there, newBerth(name, "one"))
-						}
-					}
-					q.Add(there[i])
+	eachForm(t, func(t *testing.T, form form, q *quay, pool *Pool) {
+		q.filters = true // Each range reads by itself.
+		var there []*unstructured.Unstructured
+		for i, within := range sixteenths {
+			for n := 0; len(there) == i; n++ {
+				if name := fmt.Sprintf("%d-namespace", n); within.ContainsNamespace(name) {
+					there = append(there, newBerth(name, "one"))
 				}
-				var all []*Factory
-				var stores []cache.SharedIndexInformer
-				for _, within := range sixteenths {
-					f := pool.NewFactory(within, namespacedBerths)
-					t.Cleanup(f.Shutdown)
-					all, stores = append(all, f), append(stores, form.ask(t, f, q))
-					f.StartWithContext(t.Context())
-					if err := f.WaitForCacheSyncWithContext(t.Context()).Err; err != nil {
-						t.Fatal(err)
-					}
-				}
+			}
+			q.Add(there[i])
+		}
+		var all []*Factory
+		var stores []cache.SharedIndexInformer
+		for _, within := range sixteenths {
+			f := pool.NewFactory(within, namespacedBerths)
+			t.Cleanup(f.Shutdown)
+			all, stores = append(all, f), append(stores, form.ask(t, f, q))
+			f.StartWithContext(t.Context())
+			if err := f.WaitForCacheSyncWithContext(t.Context()).Err; err != nil {
+				t.Fatal(err)
+			}
+		}
 
-				q.absent.Store(true)
-				for _, berth := range there {
-					q.Delete(berth)
-				}
-				q.end()
-				time.Sleep(10 * time.Minute) // virtual
-				if got := q.refused.Load(); got < 10 || got > 60 {
-					t.Errorf("asked %d times for what is not there in 10 minutes; want 10 to 60", got)
-				}
+		q.absent.Store(true)
+		for _, berth := range there {
+			q.Delete(berth)
+		}
+		q.end()
+		time.Sleep(10 * time.Minute) // virtual
+		if got := q.refused.Load(); got < 10 || got > 60 {
+			t.Errorf("asked %d times for what is not there in 10 minutes; want 10 to 60", got)
+		}
 
-				q.absent.Store(false)
-				for _, berth := range there {
-					q.Add(berth)
-				}
-				time.Sleep(2 * time.Minute) // virtual
-				for i, berth := range there {
-					if diff := cmp.Diff([]string{berth.GetNamespace() + "/one"}, keysOf(stores[i])); diff != "" {
-						t.Errorf("range %d after the resource has come back (-want +got):\n%s", i, diff)
-					}
-					if err := all[i].Refresh(t.Context()); err != nil {
-						t.Errorf("range %d: %v", i, err)
-					}
-				}
-			})
-		})
-	}
+		q.absent.Store(false)
+		for _, berth := range there {
+			q.Add(berth)
+		}
+		time.Sleep(2 * time.Minute) // virtual
+		for i, berth := range there {
+			if diff := cmp.Diff([]string{berth.GetNamespace() + "/one"}, keysOf(stores[i])); diff != "" {
+				t.Errorf("range %d after the resource has come back (-want +got):\n%s", i, diff)
+			}
+			if err := all[i].Refresh(t.Context()); err != nil {
+				t.Errorf("range %d: %v", i, err)
+			}
+		}
+	})
 }
 
 // TestAbsenceIsNotTakenForGranted checks what makes the next request go to the API server.
@@ -606,37 +596,32 @@ func TestKindThatCannotBeListed(t *testing.T) {
 
 // TestCatchUpOfAnyType checks that CatchUp returns once the cache has seen a write, and not before.
 func TestCatchUpOfAnyType(t *testing.T) {
-	for _, form := range forms {
-		t.Run(form.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				q, pool := newQuay(t)
-				low, _ := halvesOf(t, pool, namespacedBerths)
-				i := form.ask(t, low, q)
-				if err := low.Warm(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				caught := make(chan error, 2)
-				go func() {
-					caught <- low.CatchUp(t.Context(), map[schema.GroupResource]Mark{berths.GroupResource(): {Version: "2"}})
-				}()
-				go func() { caught <- low.See(t.Context(), berths.GroupResource(), "2") }()
-				q.Add(newBerth(inHalf(t, 0), "one"))
-				synctest.Wait()
-				if n := len(caught); n != 0 {
-					t.Errorf("%d of 2 that wait for a write were told that it had been seen before it was made", n)
-				}
-				q.Add(newBerth(inHalf(t, 0), "two"))
-				for range 2 {
-					if err := <-caught; err != nil {
-						t.Error(err)
-					}
-				}
-				if got := len(keysOf(i)); got != 2 {
-					t.Errorf("caught up with %d objects in the cache, want 2", got)
-				}
-			})
-		})
-	}
+	eachForm(t, func(t *testing.T, form form, q *quay, pool *Pool) {
+		low, _ := halvesOf(t, pool, namespacedBerths)
+		i := form.ask(t, low, q)
+		if err := low.Warm(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		caught := make(chan error, 2)
+		go func() {
+			caught <- low.CatchUp(t.Context(), map[schema.GroupResource]Mark{berths.GroupResource(): {Version: "2"}})
+		}()
+		go func() { caught <- low.See(t.Context(), berths.GroupResource(), "2") }()
+		q.Add(newBerth(inHalf(t, 0), "one"))
+		synctest.Wait()
+		if n := len(caught); n != 0 {
+			t.Errorf("%d of 2 that wait for a write were told that it had been seen before it was made", n)
+		}
+		q.Add(newBerth(inHalf(t, 0), "two"))
+		for range 2 {
+			if err := <-caught; err != nil {
+				t.Error(err)
+			}
+		}
+		if got := len(keysOf(i)); got != 2 {
+			t.Errorf("caught up with %d objects in the cache, want 2", got)
+		}
+	})
 }
 
 // wideBerth is another type for the same resource.
@@ -736,62 +721,52 @@ func TestPartsCountWithTheWhole(t *testing.T) {
 // TestRunsByItself has a controller that asks for informers while it runs and starts them by
 // themselves, as it would those of client-go.
 func TestRunsByItself(t *testing.T) {
-	for _, form := range forms {
-		t.Run(form.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				q, pool := newQuay(t)
-				inBoth(t, q, "one")
-				low, _ := halvesOf(t, pool, namespacedBerths)
-				group := pool.NewFactory(shard.Everything(), namespacedBerths)
-				defer group.Shutdown()
-				for _, f := range []*Factory{low, group} {
-					f.StartWithContext(t.Context())
-					i := form.ask(t, f, q)
-					var told informertest.Recorder
-					informertest.MustAdd(t, i, &told)
-					ctx, cancel := context.WithCancel(t.Context())
-					ended := make(chan struct{})
-					go func() { i.RunWithContext(ctx); close(ended) }()
-					time.Sleep(time.Second) // virtual
-					if objects, calls := len(keysOf(i)), told.Take(); !i.HasSynced() || objects == 0 || len(calls) != objects {
-						t.Errorf("synced: %t, %d objects, handlers received %v", i.HasSynced(), objects, calls)
-					}
-					i.Run(nil) // returns at once
-					cancel()
-					<-ended
-				}
-			})
-		})
-	}
+	eachForm(t, func(t *testing.T, form form, q *quay, pool *Pool) {
+		inBoth(t, q, "one")
+		low, _ := halvesOf(t, pool, namespacedBerths)
+		group := pool.NewFactory(shard.Everything(), namespacedBerths)
+		defer group.Shutdown()
+		for _, f := range []*Factory{low, group} {
+			f.StartWithContext(t.Context())
+			i := form.ask(t, f, q)
+			var told informertest.Recorder
+			informertest.MustAdd(t, i, &told)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() { i.RunWithContext(ctx); close(ended) }()
+			time.Sleep(time.Second) // virtual
+			if objects, calls := len(keysOf(i)), told.Take(); !i.HasSynced() || objects == 0 || len(calls) != objects {
+				t.Errorf("synced: %t, %d objects, handlers received %v", i.HasSynced(), objects, calls)
+			}
+			i.Run(nil) // returns at once
+			cancel()
+			<-ended
+		}
+	})
 }
 
 // TestForgetsAnyType checks that a lister keeps no objects alive after Forget.
 func TestForgetsAnyType(t *testing.T) {
-	for _, form := range forms {
-		t.Run(form.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				q, pool := newQuay(t)
-				inBoth(t, q, "one")
-				low, _ := halvesOf(t, pool, namespacedBerths)
-				i := form.ask(t, low, q)
-				low.StartWithContext(t.Context())
-				time.Sleep(time.Second) // virtual
-				if got := len(keysOf(i)); got != 1 {
-					t.Errorf("the cache has %d objects, want 1", got)
-				}
-				low.Shutdown()
-				low.Forget()
-				if got := keysOf(i); len(got) != 0 {
-					t.Errorf("the cache still has %v", got)
-				}
-				if late := form.ask(t, low, q); late.HasSynced() {
-					if got := keysOf(late); len(got) != 0 {
-						t.Errorf("an informer of a factory that has ended has %v", got)
-					}
-				}
-			})
-		})
-	}
+	eachForm(t, func(t *testing.T, form form, q *quay, pool *Pool) {
+		inBoth(t, q, "one")
+		low, _ := halvesOf(t, pool, namespacedBerths)
+		i := form.ask(t, low, q)
+		low.StartWithContext(t.Context())
+		time.Sleep(time.Second) // virtual
+		if got := len(keysOf(i)); got != 1 {
+			t.Errorf("the cache has %d objects, want 1", got)
+		}
+		low.Shutdown()
+		low.Forget()
+		if got := keysOf(i); len(got) != 0 {
+			t.Errorf("the cache still has %v", got)
+		}
+		if late := form.ask(t, low, q); late.HasSynced() {
+			if got := keysOf(late); len(got) != 0 {
+				t.Errorf("an informer of a factory that has ended has %v", got)
+			}
+		}
+	})
 }
 
 // TestClientsWithoutStreamingLists checks that a ListerWatcher without lists in the form of

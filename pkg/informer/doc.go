@@ -141,8 +141,8 @@
 //   - Handlers and listers of slim copies may receive whole objects. If a controller keeps some of
 //     those, they stay whole after the range has left; attach-detach keeps Pods in its desired
 //     state.
-//   - SetTransform is refused: all informers of a kind have the pool's transform. A view does not stop
-//     the informer behind it.
+//   - SetTransform is refused: all informers of a kind have the pool's transform. A view does not
+//     stop the informer behind it.
 //   - If a Resource's ListerWatcher drops the options it receives, every shard reads everything.
 //     Objects outside the range are dropped all the same.
 //
