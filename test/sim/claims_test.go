@@ -25,6 +25,9 @@ type claim struct {
 	term    int32
 	// acquired is when the claim began.
 	acquired time.Time
+	// waking is set if the holder heard of the claim just after it was resumed. The claim may be as
+	// old as the pause.
+	waking bool
 	// draining is when the holder asked its work to stop, by the holder's clock.
 	draining time.Time
 	// ended is when the claim ended; zero before that.
@@ -81,7 +84,7 @@ func (sim *simulation) observeClaimLocked(p *process, e fleet.Event) {
 			sim.failLockedf(ringServed, "%s claims %s, but serves the rings %v", p.name(), e.ID, p.rings)
 		}
 		sim.claims[e.ID] = append(sim.claims[e.ID], &claim{
-			process: p, id: e.ID, term: e.Term, acquired: time.Now(),
+			process: p, id: e.ID, term: e.Term, acquired: time.Now(), waking: p.isWaking(),
 		})
 		sim.judgeClaimsLocked(e.ID)
 	case fleet.EventRunning:

@@ -62,10 +62,12 @@ func (sim *simulation) worksOn(on part, member string, rate float64) *work {
 func TestLateWriteBesideASuspendedMember(t *testing.T) {
 	for name, tc := range map[string]struct {
 		acquired time.Duration // after the writer's claim
+		waking   bool
 		want     invariant
 	}{
-		"under a newer claim":  {time.Second, late},
-		"under an older claim": {-time.Second, ""},
+		"under a newer claim":                {time.Second, false, late},
+		"under an older claim":               {-time.Second, false, ""},
+		"under a claim heard of when waking": {time.Second, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -76,7 +78,7 @@ func TestLateWriteBesideASuspendedMember(t *testing.T) {
 				sim.works[on] = []*work{k}
 				k.process.resumed, k.term, k.began = time.Now(), 7, time.Now()
 				c := &claim{process: writer, id: on.id, term: 6, acquired: sim.begin}
-				sim.claims[on.id] = []*claim{c, {process: k.process, id: on.id, term: k.term, acquired: c.acquired.Add(tc.acquired)}}
+				sim.claims[on.id] = []*claim{c, {process: k.process, id: on.id, term: k.term, acquired: c.acquired.Add(tc.acquired), waking: tc.waking}}
 				sim.mu.Lock()
 				defer sim.mu.Unlock()
 				sim.judgeWriteBesideLocked(on, written{process: writer, claim: c, sent: sim.begin}, k)

@@ -186,6 +186,13 @@ func (p *process) wasSuspended() bool {
 	return closed || !p.resumed.IsZero() && time.Since(p.resumed) < unwell
 }
 
+// isWaking reports whether answers to requests from before a pause may still arrive.
+func (p *process) isWaking() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.resumed.IsZero() && time.Since(p.resumed) <= longestWire
+}
+
 // wasFrozen reports whether the process's clock stands still, or did recently.
 func (p *process) wasFrozen() bool {
 	if p.clock.isFrozen() {

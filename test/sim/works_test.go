@@ -172,7 +172,7 @@ func (sim *simulation) judgeWriteBesideLocked(p part, write written, k *work) {
 // succeedsLocked reports whether the work's claim is known to be newer than c.
 func (sim *simulation) succeedsLocked(k *work, c *claim) bool {
 	own := sim.claimLocked(k.process, k.part.id, k.term)
-	return own != nil && own.acquired.After(c.acquired)
+	return own != nil && own.acquired.After(c.acquired) && !own.waking
 }
 
 // misledLocked reports whether the write is from a process whose clock stood still, so that it
