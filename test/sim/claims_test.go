@@ -23,7 +23,7 @@ type claim struct {
 	process *process
 	id      shard.ID
 	term    int32
-	// acquired is when the claim began.
+	// acquired is when the holder heard that it has the claim.
 	acquired time.Time
 	// waking is set if the holder heard of the claim just after it was resumed. The claim may be as
 	// old as the pause.

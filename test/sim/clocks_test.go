@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -78,12 +79,46 @@ func TestLateWriteBesideASuspendedMember(t *testing.T) {
 				sim.works[on] = []*work{k}
 				k.process.resumed, k.term, k.began = time.Now(), 7, time.Now()
 				c := &claim{process: writer, id: on.id, term: 6, acquired: sim.begin}
-				sim.claims[on.id] = []*claim{c, {process: k.process, id: on.id, term: k.term, acquired: c.acquired.Add(tc.acquired), waking: tc.waking}}
+				own := &claim{process: k.process, id: on.id, term: k.term, acquired: c.acquired.Add(tc.acquired), waking: tc.waking}
+				sim.claims[on.id] = []*claim{c, own}
 				sim.mu.Lock()
 				defer sim.mu.Unlock()
 				sim.judgeWriteBesideLocked(on, written{process: writer, claim: c, sent: sim.begin}, k)
 				if sim.failed != tc.want {
 					t.Errorf("convicted by %q, want %q: %q", sim.failed, tc.want, sim.lines)
+				}
+			})
+		})
+	}
+}
+
+// TestClaimHeardOfOnWaking checks that a claim counts as possibly as old as the pause for as long
+// as an answer from before it may be in transit, and no longer.
+func TestClaimHeardOfOnWaking(t *testing.T) {
+	for name, tc := range map[string]struct {
+		resumed bool
+		after   time.Duration
+		want    bool
+	}{
+		"never suspended":     {false, time.Second, false},
+		"just resumed":        {true, longestWire, true},
+		"resumed long before": {true, longestWire + 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sim := &simulation{t: t, begin: time.Now()}
+				sim.judge.init()
+				on := part{id: shard.ID{Ring: "r", Name: "s"}}
+				holder := sim.worksOn(on, "holder", 1).process
+				if tc.resumed {
+					holder.touch(false)
+				}
+				time.Sleep(tc.after) // virtual
+				sim.mu.Lock()
+				defer sim.mu.Unlock()
+				sim.observeClaimLocked(holder, fleet.Event{ID: on.id, Event: election.Event{Type: election.EventAcquired, Term: 7}})
+				if c := sim.claimLocked(holder, on.id, 7); c == nil || c.waking != tc.want {
+					t.Errorf("the claim is %+v, want waking %t", c, tc.want)
 				}
 			})
 		})
