@@ -237,7 +237,10 @@ func (r runner) one(ctx context.Context, s step) result {
 		result.state, result.why = failed, err.Error()
 	}
 	for _, skip := range seen.skips {
-		if r.strict && !skip.leftOut() {
+		switch {
+		case skip.leftFor() == s.name:
+			result.state, result.why = failed, cmp.Or(result.why, "left out, although this is the step that runs it: "+skip.test)
+		case r.strict && !skip.leftOut():
 			result.state, result.why = failed, cmp.Or(result.why, "not run: "+skip.test)
 		}
 	}
@@ -319,6 +322,10 @@ func (r runner) command(ctx context.Context, c command, log io.Writer) (seen, er
 	err := process.Run()
 	tests.close()
 	tests.cpu = cpu(process)
+	if pattern := c.pattern(); err == nil && pattern != "" && tests.ran == 0 {
+		// The go command is content with that.
+		return tests.seen, fmt.Errorf("no test matches -run=%s", pattern)
+	}
 	return tests.seen, named(c, err)
 }
 

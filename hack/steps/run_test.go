@@ -25,6 +25,10 @@ func TestLacks(t *testing.T) { t.Run("browser", func(t *testing.T) { t.Skip("no 
 func TestFlag(t *testing.T)  { t.Skip("left out: takes minutes, make long RUN=planted") }
 `
 
+// patience limits how long a step waits for a file that never comes. A step at low priority may take
+// long to make it on a busy machine.
+const patience = 10 * time.Minute
+
 // plant returns a runner in a directory with the planted tests, and its screen. Only the race
 // detector's needs are not met.
 func plant(t *testing.T) (runner, *bytes.Buffer) {
@@ -154,6 +158,27 @@ func TestStrict(t *testing.T) {
 	}
 }
 
+// TestStepsRunTheirTests checks that a step fails if its pattern matches no test, or if it leaves
+// out the very test that it is for.
+func TestStepsRunTheirTests(t *testing.T) {
+	builds(t)
+	r, screen := plant(t)
+	results := r.run(t.Context(), []step{
+		{name: "renamed", commands: []command{goTest("-run=TestGone", ".")}},
+		{name: "planted", commands: []command{goTest("-run=TestFlag|TestWell", ".")}},
+		{name: "another", commands: []command{goTest("-run=TestFlag", ".")}},
+	}, nil)
+	for i, want := range []result{
+		{state: failed, why: "no test matches -run=TestGone"},
+		{state: failed, why: "left out, although this is the step that runs it: planted TestFlag"},
+		{state: passed},
+	} {
+		if got := results[i]; got.state != want.state || got.why != want.why {
+			t.Errorf("%s: %s, %q, want %s, %q; the screen:\n%s", got.step, got.state, got.why, want.state, want.why, screen)
+		}
+	}
+}
+
 // TestScreenAndLogOfTests checks that the screen shows only failures, and the log everything.
 func TestScreenAndLogOfTests(t *testing.T) {
 	builds(t)
@@ -189,14 +214,14 @@ func TestScreenAndLogOfTests(t *testing.T) {
 func TestBesideAStepThatWaits(t *testing.T) {
 	r, screen := plant(t)
 	r.now = time.Now
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
 	nice, err := exec.CommandContext(t.Context(), "nice").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	steps := []step{
-		{name: "alerts", waits: true, commands: sh("until [ -e computed ] && [ -e light ]; do :; done; [ ! -e other ]; echo waited; exit 1")},
+		{name: "alerts", waits: true, commands: sh("until [ -e computed ] && [ -e light ]; do sleep 0.05; done; [ ! -e other ]; echo waited; exit 1")},
 		{name: "sim", computes: true, commands: sh("touch computed; echo computes at $(nice)")},
 		{name: "page", light: true, commands: sh("touch light; echo light at $(nice)")},
 		{name: "e2e", commands: sh("touch other; echo other at $(nice)")},
@@ -232,13 +257,13 @@ func TestTwoStepsWaitAtATime(t *testing.T) {
 	r, screen := plant(t)
 	r.now = time.Now
 	// A wait for a file that never comes is interrupted.
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
 	// not waits for a while in which the file would appear.
 	not := func(file string) string {
 		return fmt.Sprintf("i=0; while [ ! -e %[1]s ] && [ $i -lt 50000 ]; do i=$((i+1)); done; [ ! -e %[1]s ]", file)
 	}
-	until := func(file string) string { return fmt.Sprintf("until [ -e %s ]; do :; done; ", file) }
+	until := func(file string) string { return fmt.Sprintf("until [ -e %s ]; do sleep 0.05; done; ", file) }
 	steps := []step{
 		{name: "e2e", waits: true, commands: sh("touch e2e; " + until("integration") + not("handbook") + " && touch over")},
 		{name: "sim", computes: true, commands: sh("touch sim; " + until("handbook"))},
@@ -263,9 +288,9 @@ func TestTwoStepsWaitAtATime(t *testing.T) {
 func TestSoleStep(t *testing.T) {
 	r, screen := plant(t)
 	r.now = time.Now
-	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
-	until := func(file string) string { return fmt.Sprintf("until [ -e %s ]; do :; done; ", file) }
+	until := func(file string) string { return fmt.Sprintf("until [ -e %s ]; do sleep 0.05; done; ", file) }
 	while := "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; "
 	steps := []step{
 		{name: "e2e", waits: true, commands: sh(until("sim") + while + "touch first")},
@@ -287,14 +312,14 @@ func TestLightStepsFillTheFreeLane(t *testing.T) {
 	for name, steps := range map[string][]step{
 		"computing is longer": {
 			{name: "e2e", waits: true, commands: sh("touch e2e")},
-			{name: "integration", waits: true, commands: sh("touch integration; until [ -e page ] && [ -e demo ]; do :; done")},
-			{name: "unit", computes: true, commands: sh("until [ -e page ] && [ -e demo ]; do :; done")},
+			{name: "integration", waits: true, commands: sh("touch integration; until [ -e page ] && [ -e demo ]; do sleep 0.05; done")},
+			{name: "unit", computes: true, commands: sh("until [ -e page ] && [ -e demo ]; do sleep 0.05; done")},
 			{name: "page", light: true, commands: sh("[ -e e2e ] && touch page")},
 			{name: "demo", light: true, commands: sh("[ -e page ] && touch demo")},
 		},
 		"waiting is longer": {
-			{name: "e2e", waits: true, commands: sh("until [ -e page ] && [ -e demo ]; do :; done")},
-			{name: "integration", waits: true, commands: sh("until [ -e page ] && [ -e demo ]; do :; done")},
+			{name: "e2e", waits: true, commands: sh("until [ -e page ] && [ -e demo ]; do sleep 0.05; done")},
+			{name: "integration", waits: true, commands: sh("until [ -e page ] && [ -e demo ]; do sleep 0.05; done")},
 			{name: "page", light: true, commands: sh("[ -e unit ] && touch page")},
 			{name: "demo", light: true, commands: sh("[ -e page ] && touch demo")},
 			{name: "unit", computes: true, commands: sh("touch unit")},
@@ -302,15 +327,15 @@ func TestLightStepsFillTheFreeLane(t *testing.T) {
 		"a light one on each side": {
 			{name: "e2e", waits: true, commands: sh("true")},
 			{name: "unit", computes: true, commands: sh("true")},
-			{name: "page", light: true, commands: sh("touch page; until [ -e demo ]; do :; done")},
-			{name: "demo", light: true, commands: sh("touch demo; until [ -e page ]; do :; done")},
+			{name: "page", light: true, commands: sh("touch page; until [ -e demo ]; do sleep 0.05; done")},
+			{name: "demo", light: true, commands: sh("touch demo; until [ -e page ]; do sleep 0.05; done")},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, screen := plant(t)
 			r.now = time.Now
 			// A wait for a file that never comes is interrupted.
-			ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, stop := context.WithTimeout(t.Context(), patience)
 			defer stop()
 			for i, result := range r.run(ctx, steps, nil) {
 				if result.step != steps[i].name || result.state != passed {

@@ -207,7 +207,7 @@ var (
 		name: "bench-short", what: "one round of tiny sizes: every figure must be there", long: "2 minutes", tools: plane, member: true, waits: true,
 		commands: []command{
 			run("rm", "-f", "_output/bench/short.json"),
-			goRun("./test/bench", "-check", "-rounds=1", "-systems=stock,fleet-2", "-rates=high", "-deployments=8", "-namespaces=8", "-nodes=4", "-out=_output/bench/short.json"),
+			goRun("./test/bench", "-check", "-warm-up=false", "-rounds=1", "-systems=stock,fleet-2", "-rates=high", "-deployments=8", "-namespaces=8", "-nodes=4", "-out=_output/bench/short.json"),
 			goRun("./test/bench", "-check", "-rounds=1", "-systems=stock", "-scenarios=steady", "-pods=200", "-watch=12", "-empty=false", "-nodes=4", "-out=_output/bench/short.json", "-append"),
 			goRun("./test/bench", "-check", "-rounds=1", "-systems=fleet-2", "-scenarios=idle-cost", "-shards=4", "-watch=4", "-out=_output/bench/short.json", "-append"),
 		},

@@ -51,6 +51,57 @@ func TestPatternsMatch(t *testing.T) {
 	}
 }
 
+// TestPatternsNameTests finds a part of a step's -run that matches no test any more, such as one of
+// several that was renamed.
+func TestPatternsNameTests(t *testing.T) {
+	named := 0
+	for _, s := range all() {
+		for _, c := range s.commands {
+			pattern := c.pattern()
+			if !c.tests || pattern == "" {
+				continue
+			}
+			tests := testsOf(t, c)
+			for part := range strings.SplitSeq(pattern, "|") {
+				named++
+				if re := regexp.MustCompile(part); !slices.ContainsFunc(tests, re.MatchString) {
+					t.Errorf("%s runs %s, and there is no such test", s.name, part)
+				}
+			}
+		}
+	}
+	if named < 10 {
+		t.Errorf("the steps name %d tests only: the test reads less than it should", named)
+	}
+}
+
+var testFunc = regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
+
+// testsOf returns the names of the tests in a command's packages.
+func testsOf(t *testing.T, c command) []string {
+	t.Helper()
+	var tests []string
+	for _, folder := range testFolders(t) {
+		if !slices.ContainsFunc(c.args, func(arg string) bool { return matches(arg, folder) }) {
+			continue
+		}
+		files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, match := range testFunc.FindAllSubmatch(source, -1) {
+				tests = append(tests, string(match[1]))
+			}
+		}
+	}
+	return tests
+}
+
 // longer are the steps beyond `make test-all` that tests may be left out for. CONTRIBUTING.md lists
 // them.
 var longer = []string{"balance", "garbage-burst"}

@@ -60,6 +60,19 @@ func goRun(folder string, args ...string) command {
 	return command{args: slices.Concat([]string{"go", "run"}, build, []string{folder}, args)}
 }
 
+// pattern returns the regular expression of the tests that the command runs; empty for all.
+func (c command) pattern() string {
+	pattern := ""
+	for i, arg := range c.args {
+		if value, ok := strings.CutPrefix(arg, "-run="); ok {
+			pattern = value
+		} else if arg == "-run" && i+1 < len(c.args) {
+			pattern = c.args[i+1]
+		}
+	}
+	return pattern
+}
+
 func (c command) with(env ...string) command {
 	c.env = append(slices.Clone(c.env), env...)
 	return c

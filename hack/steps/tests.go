@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,16 @@ type skip struct {
 // leftOut reports whether the test waits for a flag, and lacks nothing.
 func (s skip) leftOut() bool { return strings.HasPrefix(s.why, "left out: ") }
 
+// leftFor returns the step whose flag the test waits for; empty if it does not name one.
+func (s skip) leftFor() string {
+	if match := leftFor.FindStringSubmatch(s.why); match != nil {
+		return match[1]
+	}
+	return ""
+}
+
+var leftFor = regexp.MustCompile(`^left out: .*\bRUN=([a-z0-9-]+)`)
+
 // timed is a test that passed or failed, and how long that took.
 type timed struct {
 	test string // package and name
@@ -37,6 +48,8 @@ const mostTimed = 10
 type seen struct {
 	cpu   time.Duration
 	skips []skip
+	// ran counts the tests that passed or were skipped.
+	ran int
 	// slowest are at most mostTimed tests, the slowest first.
 	slowest []timed
 }
@@ -44,6 +57,7 @@ type seen struct {
 func (s *seen) add(other seen) {
 	s.cpu += other.cpu
 	s.skips = append(s.skips, other.skips...)
+	s.ran += other.ran
 	s.slowest = slowest(append(s.slowest, other.slowest...))
 }
 
@@ -163,6 +177,9 @@ func (t *tests) ended(name string) {
 
 func (t *tests) passed(key string, e event) {
 	delete(t.outputs, key)
+	if e.isOutermost() {
+		t.ran++
+	}
 	if e.isOutermost() && e.Elapsed >= long.Seconds() {
 		fmt.Fprintf(t.screen, "    %s in %.0f s\n", e.Test, e.Elapsed)
 	}
@@ -172,6 +189,7 @@ func (t *tests) skipped(key string, e event) {
 	if e.Test == "" {
 		return // a package without tests
 	}
+	t.ran++
 	t.skips = append(t.skips, skip{test: e.name(), why: t.reason(key)})
 	delete(t.outputs, key)
 }
