@@ -84,7 +84,7 @@ func (s *statusRun) watch(t *testing.T, args ...string) func() string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &harness.Manager{Process: process}
+	m := harness.Attach(process, "", nil)
 	t.Cleanup(func() {
 		if err := m.Signal(syscall.SIGINT); err != nil {
 			t.Error(err)

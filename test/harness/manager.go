@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -52,6 +53,10 @@ type Manager struct {
 	URL string
 
 	client *http.Client
+	// member is set for a process of a fleet. mayEnd is set once the test has done something that
+	// ends the process, or has waited for its end.
+	member bool
+	mayEnd *atomic.Bool
 }
 
 // Start starts a controller manager. It returns as soon as the process runs.
@@ -73,11 +78,19 @@ func Start(plane *controlplane.ControlPlane, spec Spec) (*Manager, error) {
 	if spec.Grace > 0 {
 		opts = append(opts, controlplane.WithGrace(spec.Grace))
 	}
+	// A test may give the stock one another name by a symbolic link.
+	file, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, err
+	}
 	process, err := plane.StartProcess(spec.Name, path, arguments(plane, spec), opts...)
 	if err != nil {
 		return nil, err
 	}
-	return &Manager{Process: process, URL: fmt.Sprintf("https://127.0.0.1:%d", spec.Port), client: client}, nil
+	return &Manager{
+		Process: process, URL: fmt.Sprintf("https://127.0.0.1:%d", spec.Port), client: client,
+		member: filepath.Base(file) != Stock, mayEnd: &atomic.Bool{},
+	}, nil
 }
 
 func findBinary(plane *controlplane.ControlPlane, name string) (string, error) {
@@ -108,7 +121,7 @@ func arguments(plane *controlplane.ControlPlane, spec Spec) []string {
 
 // Attach returns a Manager for a process started elsewhere that serves at url. client queries it.
 func Attach(process *controlplane.Process, url string, client *http.Client) *Manager {
-	return &Manager{Process: process, URL: url, client: client}
+	return &Manager{Process: process, URL: url, client: client, mayEnd: &atomic.Bool{}}
 }
 
 // Running returns nil while the process runs, and otherwise an error that says how it ended.
@@ -131,6 +144,24 @@ func (m *Manager) Leave(ctx context.Context) error {
 		return fmt.Errorf("%s was told to end and ended with %w, see %s", m.Name(), err, m.LogPath())
 	}
 	return nil
+}
+
+// Signal is controlplane.Process.Signal.
+func (m *Manager) Signal(signal syscall.Signal) error {
+	m.mayEnd.Store(true)
+	return m.Process.Signal(signal)
+}
+
+// Kill is controlplane.Process.Kill.
+func (m *Manager) Kill() error {
+	m.mayEnd.Store(true)
+	return m.Process.Kill()
+}
+
+// Stop is controlplane.Process.Stop.
+func (m *Manager) Stop(ctx context.Context) error {
+	m.mayEnd.Store(true)
+	return m.Process.Stop(ctx)
 }
 
 // Suspend stops the process with SIGSTOP, as a stalled machine would, until Resume.

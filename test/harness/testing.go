@@ -101,7 +101,8 @@ func Binary(t testing.TB, plane *controlplane.ControlPlane, name string) string 
 }
 
 // Run starts a controller manager for a test. At the end of the test the manager must stop by
-// itself when told to, and its log must contain no panic.
+// itself when told to, and its log must contain no panic. A member to whose process the test has
+// done nothing must still run then, and end with status 0.
 func Run(t testing.TB, plane *controlplane.ControlPlane, spec Spec) *Manager {
 	t.Helper()
 	m, err := Start(plane, spec)
@@ -116,7 +117,14 @@ func Run(t testing.TB, plane *controlplane.ControlPlane, spec Spec) *Manager {
 // started it.
 func (m *Manager) Finish(t testing.TB) {
 	t.Helper()
-	m.MustStop(t)
+	if m.member && !m.mayEnd.Load() {
+		// Cleanup functions run after the test's context has ended.
+		if err := errors.Join(m.Running(), m.Leave(context.WithoutCancel(t.Context()))); err != nil {
+			t.Error(err)
+		}
+	} else {
+		m.MustStop(t)
+	}
 	if err := Panicked(m.LogPath()); err != nil {
 		t.Error(err)
 	}
@@ -173,6 +181,7 @@ func (m *Manager) MustLog(t testing.TB) string {
 // MustExit waits until the process exits by itself, and returns its status.
 func (m *Manager) MustExit(t testing.TB, within time.Duration) int {
 	t.Helper()
+	m.mayEnd.Store(true)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), within)
 	defer cancel()
 	select {
