@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
@@ -44,7 +45,9 @@ func TestEndpoints(t *testing.T) {
 	plane := sharedPlane(t)
 	callers := newCallers(t, plane)
 
-	stock := harness.Run(t, plane, harness.Spec{Name: harness.Stock, Binary: harness.Stock, Flags: []string{pages}})
+	// Its Lease lasts until the member has been seen to wait for it.
+	lasting := []string{pages, "--leader-elect-lease-duration=1h", "--leader-elect-renew-deadline=59m"}
+	stock := harness.Run(t, plane, harness.Spec{Name: harness.Stock, Binary: harness.Stock, Flags: lasting})
 	harness.Eventually(t, harness.Patience, "stock runs", stock.Answers(graphOfStock, http.StatusOK))
 	harness.Eventually(t, harness.Patience, "stock has checks", stock.Says("/healthz?verbose", "garbage-collector-controller"))
 	want, stockChecks := askAll(t, stock, callers, graphOfStock), checks(t, stock)
@@ -59,6 +62,11 @@ func TestEndpoints(t *testing.T) {
 			t.Errorf("/readyz answers %d, %v", status, err)
 		}
 		harness.Eventually(t, harness.Patience, "the reason", one.Says("/readyz/fleet", "member one has not joined", "the leader lock, Lease kube-controller-manager, is held by"))
+		released := []byte(`{"spec":{"holderIdentity":""}}`)
+		leases := harness.Client(t, plane).CoordinationV1().Leases(metav1.NamespaceSystem)
+		if _, err := leases.Patch(t.Context(), harness.Stock, types.MergePatchType, released, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
 		harness.Eventually(t, harness.Patience, "ready", anonymous.Ready)
 	})
 	t.Run("same answers as stock", func(t *testing.T) {

@@ -95,10 +95,14 @@ func judgeFence(t *testing.T, log *fenceLog, dead string, acts time.Time) {
 	terms := map[string]int32{} // the dead member's last terms, by shard
 	denied, accepted, refused, members := 0, 0, map[string]int{}, map[string]int{}
 	var before time.Time
+	credentials := map[string]int{} // writes with a published one, by member
 	for _, e := range log.writes {
 		members[leaserecord.MemberOf(e.claim.Member)]++
 		id := strings.Join(e.User.Extra["authentication.kubernetes.io/credential-id"], " ")
 		published, known := log.published[[2]string{e.claim.Member, id}]
+		if strings.HasPrefix(id, "JTI=") && known {
+			credentials[leaserecord.MemberOf(e.claim.Member)]++
+		}
 		if strings.HasPrefix(id, "JTI=") && (!known || e.RequestReceivedTimestamp.Time.Before(published)) {
 			complaints = append(complaints, fmt.Sprintf("%s: %s %s with a credential that is not on its Lease", e.claim, e.Verb, e.RequestURI))
 		}
@@ -130,7 +134,12 @@ func judgeFence(t *testing.T, log *fenceLog, dead string, acts time.Time) {
 	if len(terms) == 0 {
 		t.Errorf("%s has not written anything, so the test proves nothing", dead)
 	}
-	t.Logf("writes by member: %v; credentials published: %d", members, len(log.published))
+	for member, writes := range members {
+		if credentials[member] < writes/2 {
+			t.Errorf("%s has sent %d writes, only %d of them with a published credential: the fence could not refuse the others", member, writes, credentials[member])
+		}
+	}
+	t.Logf("writes by member: %v, with published credentials: %v; credentials published: %d", members, credentials, len(log.published))
 	if ok {
 		t.Logf("the dead member wrote last %.2f s before it was fenced; after that %d writes were denied (%v), %d accepted",
 			marked.Sub(before).Seconds(), denied, refused, accepted)
@@ -150,6 +159,9 @@ func (l *fenceLog) early(dead string, terms map[string]int32, marked time.Time) 
 		if at, seen := first[shard]; !seen || e.RequestReceivedTimestamp.Time.Before(at) {
 			first[shard] = e.RequestReceivedTimestamp.Time
 		}
+	}
+	if len(first) == 0 {
+		complaints = append(complaints, "nobody has written in a shard of "+dead+" after it: that nobody was early proves nothing")
 	}
 	for _, shard := range slices.Sorted(maps.Keys(first)) {
 		if since := first[shard].Sub(marked); !marked.IsZero() && since < fencedDelay {

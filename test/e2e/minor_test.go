@@ -11,6 +11,7 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -91,12 +92,21 @@ func TestMinorVersions(t *testing.T) {
 	f.plan = first
 	report := f.judge(t)
 	r.requireGaps(t, report)
+	r.requireOrder(t)
 }
 
 // minorRun is a fleet whose members have different versions.
 type minorRun struct {
 	*fleetRun
 	binary string
+	rolls  []rolled
+}
+
+// rolled is one roll of the fleet: until the last member of the old version was told to end, the
+// plan must not have the controllers at these sites.
+type rolled struct {
+	began, last time.Time
+	sites       string
 }
 
 func (r *minorRun) startAs(t *testing.T, name, version string) {
@@ -126,15 +136,55 @@ func (r *minorRun) replace(t *testing.T, name, version string) {
 // version is left.
 func (r *minorRun) roll(t *testing.T, members []string, version, before, after string) {
 	t.Helper()
+	roll := rolled{began: time.Now(), sites: after}
 	for i, name := range members {
+		roll.last = time.Now()
 		r.replace(t, name, version)
 		if i < len(members)-1 {
 			r.adapted(t, before)
 		}
 	}
+	r.rolls = append(r.rolls, roll)
 	began := time.Now()
 	r.adapted(t, after)
 	t.Logf("all are of version %q; the plan was adapted and followed after another %.2f s", version, time.Since(began).Seconds())
+}
+
+// requireOrder requires that no plan was adapted to a new version while the fleet still had a member
+// of the old one.
+func (r *minorRun) requireOrder(t *testing.T) {
+	t.Helper()
+	plans := 0
+	err := harness.EventsOf(r.plane.AuditLog(), func(e *harness.Event) error {
+		if !e.Succeeded() || !e.Mutating() || !e.IsLease() || e.ObjectRef.Name != leaseapi.PlanLease(r.name) {
+			return nil
+		}
+		var lease coordinationv1.Lease
+		if err := e.Answer(&lease); err != nil {
+			return err
+		}
+		plan, err := leaseapi.PlanOn(&lease)
+		if errors.Is(err, leaseapi.ErrNoPlan) {
+			return nil // somebody has only claimed it
+		}
+		if err != nil {
+			return err
+		}
+		plans++
+		at := e.RequestReceivedTimestamp.Time
+		for _, roll := range r.rolls {
+			if at.After(roll.began) && at.Before(roll.last) && sitesIn(plan) == roll.sites {
+				t.Errorf("%v before the last old member was told to end, generation %d of the plan already had %s", roll.last.Sub(at), plan.Generation, roll.sites)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plans < len(r.rolls) {
+		t.Errorf("the audit log has %d plans for %d rolls: the test reads it wrongly", plans, len(r.rolls))
+	}
 }
 
 // adapted waits until the plan has the controllers at these sites, and is followed.

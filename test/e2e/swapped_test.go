@@ -116,7 +116,9 @@ func TestFreshFleetBegins(t *testing.T) {
 	began := time.Now()
 	for i := range 3 {
 		for f, lock := range locks {
-			flags := append([]string{"--fleet-name=fresh-" + lock}, stockTimings...)
+			// With a longer delay, a fleet that begins just before its last member joins would have
+			// to wait again, and the other one perhaps not.
+			flags := append([]string{"--fleet-name=fresh-" + lock, "--rebalance-delay=1s"}, stockTimings...)
 			if lock == "none" {
 				flags = append(flags, "--leader-lock=none")
 			}
