@@ -84,7 +84,7 @@ func TestFlags(t *testing.T) {
 }
 
 func TestTamperingExcusesItsShardOnly(t *testing.T) {
-	tampered := tampering{lease: testLease, shard: testShard, from: epoch, to: epoch.Add(time.Minute)}
+	tampered := tampering{lease: testLease, shard: testShard, from: epoch, to: epoch.Add(time.Minute), ended: epoch.Add(10 * time.Second)}
 	uri := "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/" + testLease
 	for _, test := range []struct {
 		name string
@@ -95,6 +95,9 @@ func TestTamperingExcusesItsShardOnly(t *testing.T) {
 		{"taken from a live holder", audit.Violation{Kind: audit.HolderNotEnded, URI: uri, Time: epoch}, true},
 		{"a write after the claim ended", audit.Violation{Kind: audit.WriterEnded, Detail: testShard.String(), Time: epoch}, false},
 		{"a write for it", audit.Violation{Kind: audit.NotHolder, Detail: "a_1 for namespaces/00, term 1: no", Time: epoch}, true},
+		{"a write for it by a holder that has not noticed", audit.Violation{Kind: audit.NotHolder, Detail: "a_1 for namespaces/00, term 1: no", Time: epoch.Add(11 * time.Second)}, false},
+		{"two at work on it for long", audit.Violation{Kind: audit.Overlapping, Detail: testShard.String(), Time: epoch.Add(11 * time.Second)}, false},
+		{"taken early much later", audit.Violation{Kind: audit.TakenEarly, URI: uri, Time: epoch.Add(11 * time.Second)}, true},
 		{"too late", audit.Violation{Kind: audit.LeaseDeleted, URI: uri, Time: epoch.Add(time.Hour)}, false},
 		{"another shard", audit.Violation{Kind: audit.NotHolder, Detail: "a_1 for namespaces/01, term 1: no", Time: epoch}, false},
 		{"another rule", audit.Violation{Kind: audit.WrongRange, Detail: "namespaces/00", Time: epoch}, false},

@@ -99,7 +99,9 @@ func (f *tamperFault) Begin(ctx context.Context) (expectation, error) {
 	}
 	f.name, f.before, f.began = leaseapi.ShardLease(fleetName, id), before, time.Now()
 	t := &tampering{lease: f.name, shard: id, from: f.began}
-	return expectation{tampered: t, verify: f.verify}, f.env.tamper(ctx, f.name, f.how)
+	err = f.env.tamper(ctx, f.name, f.how)
+	t.ended = time.Now().Add(f.env.opts.timing.RenewDeadline) // see docs/design/heartbeat.md
+	return expectation{tampered: t, verify: f.verify}, err
 }
 
 // End implements fault.

@@ -20,6 +20,8 @@ type tampering struct {
 	// shard is the Lease's shard; zero for a leader lock.
 	shard    shard.ID
 	from, to time.Time
+	// ended is when the shard's holder must have learned of it at the latest, and write no more.
+	ended time.Time
 }
 
 // excuses reports whether the tampering caused the violation.
@@ -31,8 +33,11 @@ func (t tampering) excuses(v audit.Violation) bool {
 		return v.Kind == audit.LeaderLockNotHeld
 	}
 	switch v.Kind {
-	case audit.LeaseDeleted, audit.TermReused, audit.TakenEarly, audit.NotHolder, audit.Overlapping, audit.OverlappingShards, audit.WrongLayout,
-		audit.HolderNotEnded:
+	case audit.LeaseDeleted, audit.TermReused, audit.TakenEarly, audit.WrongLayout, audit.HolderNotEnded:
+	case audit.NotHolder, audit.Overlapping, audit.OverlappingShards:
+		if v.Time.After(t.ended) {
+			return false
+		}
 	default:
 		return false
 	}
