@@ -42,13 +42,18 @@ func (s *system) runDisturbed(ctx context.Context, list []string) (verdict.Run, 
 
 // disturb carries out the schedule until ctx ends. A step that has begun is finished within the
 // context whole.
-func (s *system) disturb(ctx, whole context.Context) error {
+func (s *system) disturb(ctx, whole context.Context) (err error) {
 	began := time.Now()
 	say := func(format string, args ...any) {
 		fmt.Printf("%6.1fs %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 	}
 	kills, rolls := 0, 0
-	defer func() { fmt.Printf("disturbed by %d kills and %d rolling restarts, seed %d\n", kills, rolls, s.o.seed) }()
+	defer func() {
+		fmt.Printf("disturbed by %d kills and %d rolling restarts, seed %d\n", kills, rolls, s.o.seed)
+		if err == nil && kills+rolls == 0 {
+			err = errors.New("the specs were over before anything was disturbed")
+		}
+	}()
 	schedule := newSchedule(s.o.seed, len(s.members))
 	for {
 		d := schedule.next()

@@ -140,8 +140,12 @@ func (v Verdict) where(holds func(Spec) bool) []Spec {
 	return specs
 }
 
-// Err returns nil if the fleet passes whatever the stock controller manager passes, and everything
-// ran.
+// mostAgain is the part of the list that may pass with the fleet only when tried again, in addition
+// to what does so with the stock controller manager: one spec in so many. More are no chance.
+const mostAgain = 20
+
+// Err returns nil if the fleet passes whatever the stock controller manager passes, little of it
+// only when tried again, and everything ran.
 func (v Verdict) Err() error {
 	var errs []error
 	if len(v.Specs) == 0 {
@@ -149,6 +153,10 @@ func (v Verdict) Err() error {
 	}
 	if n := len(v.Broken()); n > 0 {
 		errs = append(errs, fmt.Errorf("%d specs of %d fail with the fleet", n, len(v.Specs)))
+	}
+	again := len(v.where(func(s Spec) bool { return s.Fleet == PassedAgain })) - len(v.where(func(s Spec) bool { return s.Stock == PassedAgain }))
+	if most := max(2, len(v.Specs)/mostAgain); again > most {
+		errs = append(errs, fmt.Errorf("%d specs of %d more than with the stock controller manager passed only when tried again, at most %d may", again, len(v.Specs), most))
 	}
 	if n := len(v.Missing()); n > 0 {
 		errs = append(errs, fmt.Errorf("%d specs of %d did not run", n, len(v.Specs)))
