@@ -247,3 +247,21 @@ func TestTemplates(t *testing.T) {
 		}
 	}
 }
+
+// TestUnanswered checks which failures of kubeadm upgrade are worth a second try.
+func TestUnanswered(t *testing.T) {
+	const get = `couldn't retrieve DNS addon deployments: Get "https://10.77.0.1:6443/apis/apps/v1/deployments": `
+	for _, tt := range []struct {
+		name, says string
+		want       bool
+	}{
+		{"client gives up", get + "net/http: request canceled (Client.Timeout exceeded while awaiting headers)", true},
+		{"context ends", get + "context deadline exceeded", true},
+		{"refused", get + "dial tcp 10.77.0.1:6443: connect: connection refused", false},
+		{"a Pod that does not become ready", "couldn't upgrade control plane: timed out waiting: context deadline exceeded", false},
+	} {
+		if got := unanswered.MatchString(tt.says); got != tt.want {
+			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}

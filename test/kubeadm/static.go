@@ -259,12 +259,15 @@ func (c *cluster) upgradeNodes(ctx context.Context, kind string, check func(*nod
 	return nil
 }
 
+// unanswered is what kubeadm says when an API server has not answered a request in time.
+var unanswered = regexp.MustCompile(`"https://[^"]+": (context deadline exceeded|.*Client\.Timeout exceeded)`)
+
 // upgradeNode runs a block with kubeadm upgrade, and again, as the handbook says, if an API server
 // did not answer kubeadm in time: a minute after kubeadm has restarted a node's etcd, the node's API
 // server may still wait for it.
 func (c *cluster) upgradeNode(ctx context.Context, n *node, block string) error {
 	err := c.follow(ctx, n, block)
-	if err == nil || !strings.Contains(err.Error(), "Client.Timeout exceeded") {
+	if err == nil || !unanswered.MatchString(err.Error()) {
 		return err
 	}
 	c.out.printf("%s on %s, again after: %v", block, n.name, err)
