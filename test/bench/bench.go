@@ -26,7 +26,7 @@ import (
 type bench struct {
 	options
 	file  result.File
-	empty map[string]footprint
+	empty map[result.System]footprint
 	// recorded are the recordings so far, by what was recorded.
 	recorded map[string]recording
 }
@@ -34,7 +34,7 @@ type bench struct {
 // benchmark makes all runs, and returns an error if one failed.
 func benchmark(ctx context.Context, o options) error {
 	log.SetLogger(klog.Background()) // for envtest, which complains without one
-	b := &bench{options: o, empty: map[string]footprint{}, recorded: map[string]recording{}}
+	b := &bench{options: o, empty: map[result.System]footprint{}, recorded: map[string]recording{}}
 	if err := b.open(ctx); err != nil {
 		return err
 	}
@@ -43,6 +43,9 @@ func benchmark(ctx context.Context, o options) error {
 		if err := b.measureEmpty(ctx); err != nil {
 			return err
 		}
+	}
+	if err := b.warm(ctx, jobs[0]); err != nil {
+		return err
 	}
 	clock := estimate{}
 	for i, j := range jobs {
@@ -71,6 +74,26 @@ func benchmark(ctx context.Context, o options) error {
 		return fmt.Errorf("%d of %d runs failed, see %s", failed, len(jobs), o.out)
 	}
 	return nil
+}
+
+// mostLoad is the load average above which the machine counts as busy.
+const mostLoad = 1
+
+// warm does the first work once without a result. On a machine where nothing has run for a while
+// the first run takes up to a third longer, and it is always the same system's.
+func (b *bench) warm(ctx context.Context, first job) error {
+	if load := b.file.Machine.Load; load > mostLoad {
+		fmt.Printf("the machine has been busy: its load is %.2f, above %d. The figures will say more about that than about the systems\n", load, mostLoad)
+	}
+	if !b.warmUp || quietScenario(first.scenario) {
+		return nil
+	}
+	run := b.run(ctx, first)
+	if run.Failed != "" {
+		return fmt.Errorf("the run before the first one failed: %s", run.Failed)
+	}
+	fmt.Printf("%s\n    not counted: it only warms the machine up\n", line(run))
+	return ctx.Err()
 }
 
 // open begins the file, or reads the existing one.

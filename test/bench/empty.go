@@ -15,17 +15,15 @@ import (
 // footprint is the memory of a system's processes on a cluster without objects, by name.
 type footprint map[string]struct{ rss, heap uint64 }
 
-// measureEmpty measures each kind and size of system once on an empty cluster.
+// measureEmpty measures each kind and size of system once on an empty cluster, with each state of
+// the feature gate that the runs have.
 func (b *bench) measureEmpty(ctx context.Context) error {
-	systems, err := parseSystems(b.systems)
-	if err != nil {
-		return err
-	}
-	for _, s := range systems {
-		if s.Kind == result.Ceiling {
+	for _, j := range b.jobs() {
+		s := j.system
+		s.Rate = result.RateDefault
+		if _, done := b.empty[s]; done || s.Kind == result.Ceiling {
 			continue
 		}
-		s.Rate = result.RateDefault
 		j := job{scenario: scenario.IdleCost, system: s}
 		err := b.onPlane(ctx, j, func(plane *controlplane.ControlPlane) (err error) {
 			running, err := b.start(ctx, j, plane)
@@ -36,13 +34,13 @@ func (b *bench) measureEmpty(ctx context.Context) error {
 			if err := running.Quiet(ctx); err != nil {
 				return err
 			}
-			b.empty[system.Name(s)], err = look(ctx, running)
+			b.empty[s], err = look(ctx, running)
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("%s on an empty cluster: %w", system.Name(s), err)
+			return fmt.Errorf("%s on an empty cluster: %w", nameOf(s), err)
 		}
-		fmt.Printf("%s on an empty cluster: %s\n", system.Name(s), b.empty[system.Name(s)])
+		fmt.Printf("%s on an empty cluster: %s\n", nameOf(s), b.empty[s])
 	}
 	return nil
 }
@@ -74,8 +72,10 @@ func (f footprint) String() string {
 
 // addEmpty adds the figures to a run of the same system.
 func (b *bench) addEmpty(run *result.Run) {
+	s := run.System
+	s.Rate = result.RateDefault
 	for i := range run.Processes {
-		if p, found := b.empty[system.Name(run.System)][run.Processes[i].Name]; found {
+		if p, found := b.empty[s][run.Processes[i].Name]; found {
 			run.Processes[i].EmptyRSS, run.Processes[i].EmptyHeap = &p.rss, &p.heap
 		}
 	}

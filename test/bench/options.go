@@ -26,6 +26,7 @@ type options struct {
 	limit, rebalanceDelay                        time.Duration
 	stock, flotilla, out, dir, profile           string
 	adding, empty, check, keep, verbose, balance bool
+	warmUp                                       bool
 }
 
 // The words that flags allow.
@@ -69,6 +70,7 @@ func parse(args []string, output io.Writer) (options, error) {
 	f.StringVar(&o.dir, "data", "_output/bench", "where the data of steady's clusters is kept")
 	f.StringVar(&o.profile, "profile", "", "a folder for profiles of CPU, heap and goroutines of all processes: at the start and while steady and idle-cost look at them, and for 10 s from the beginning of other work, which then takes at least as long; not of chaos. It costs CPU itself")
 	f.BoolVar(&o.empty, "empty", true, "measure each system on an empty cluster first, where steady is among the scenarios or -background is given")
+	f.BoolVar(&o.warmUp, "warm-up", true, "do the first work once more before it counts, except where nothing is done")
 	f.BoolVar(&o.check, "check", false, "fail if a run lacks a figure that it should have")
 	f.BoolVar(&o.keep, "keep", false, "keep the logs of all processes")
 	f.BoolVar(&o.balance, "balance", false, "start fleets with flotilla's default number of ranges and let the planner balance the plan, instead of starting with the number of equal ranges at which it would arrive")

@@ -14,16 +14,21 @@ import (
 
 func megabytes(n uint64) string { return fmt.Sprintf("%.0f MB", float64(n)/1e6) }
 
+// nameOf returns the system with the state of its feature gate.
+func nameOf(s result.System) string {
+	gate := "off"
+	if s.Gate {
+		gate = "on"
+	}
+	return fmt.Sprintf("%s, gate %s", system.Name(s), gate)
+}
+
 // line returns a run's main figures for humans.
 func line(r result.Run) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s", r.Scenario)
 	out.WriteString(sizes(r.Params))
-	gate := "off"
-	if r.System.Gate {
-		gate = "on"
-	}
-	fmt.Fprintf(&out, ", round %d, %s, gate %s, rate %s: ", r.Round, system.Name(r.System), gate, r.System.Rate)
+	fmt.Fprintf(&out, ", round %d, %s, rate %s: ", r.Round, nameOf(r.System), r.System.Rate)
 	if r.Failed != "" {
 		return out.String() + "FAILED " + r.Failed
 	}

@@ -84,9 +84,11 @@ type Report struct {
 
 // New checks the files and sorts their runs. Failed runs give no figures; Failed has them. It
 // returns an error if a file has the same system, scenario, size and round twice, or a run without
-// a scenario, a known kind of system or a round.
+// a scenario, a known kind of system or a round, or if two files have the same fleet, scenario and
+// size in different versions: a median of both would be nobody's figure.
 func New(files []result.File) (*Report, error) {
 	r := &Report{files: files, runs: map[Cell]map[round]result.Run{}, params: map[Cell]map[string]int{}}
+	versions := map[Cell]string{}
 	for i, file := range files {
 		seen := map[Cell]map[int]bool{}
 		for j, run := range file.Runs {
@@ -94,6 +96,11 @@ func New(files []result.File) (*Report, error) {
 				return nil, fmt.Errorf("file %d, run %d: %w", i+1, j+1, err)
 			}
 			cell := cellOf(run)
+			version := file.Versions["flotilla"]
+			if before, found := versions[cell]; found && before != version && cell.System.Kind == result.Fleet {
+				return nil, fmt.Errorf("file %d, run %d: %s is of version %q, in an earlier file of %q: keep one of them", i+1, j+1, cell, version, before)
+			}
+			versions[cell] = version
 			if seen[cell] == nil {
 				seen[cell] = map[int]bool{}
 			}

@@ -294,3 +294,21 @@ func TestNewRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestVersionsAreNotMixed has two files with the same work: of stock, which the fleet's version does
+// not change, and of a fleet.
+func TestVersionsAreNotMixed(t *testing.T) {
+	in := func(version string, s result.System) result.File {
+		return result.File{Versions: map[string]string{"flotilla": version}, Runs: []result.Run{work(s, 1, 1)}}
+	}
+	if _, err := report.New([]result.File{in("old", stock), in("new", stock)}); err != nil {
+		t.Error(err)
+	}
+	if _, err := report.New([]result.File{in("old", four), in("old", four)}); err != nil {
+		t.Error(err)
+	}
+	_, err := report.New([]result.File{in("old", four), in("new", four)})
+	if want := `is of version "new", in an earlier file of "old": keep one of them`; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want one with %q", err, want)
+	}
+}

@@ -221,6 +221,9 @@ func (r *Report) targets() string {
 		row := []string{t.Name, t.bound(), absent, string(j.Verdict), absent, absent}
 		if j.Measured > 0 {
 			row[2] = text(j.Worst, true, Plain)
+			if j.Worst.N == 1 {
+				row[2] += ", one round"
+			}
 			row[4] = fmt.Sprintf("%d of %d", j.Held, j.Measured)
 			if j.Measured < j.Cells {
 				row[4] += fmt.Sprintf(", %d without data", j.Cells-j.Measured)
