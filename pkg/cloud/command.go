@@ -2,10 +2,14 @@ package cloud
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/wait"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/cloud-provider/app"
@@ -26,7 +30,8 @@ import (
 //
 // The command has upstream's flags, a section "fleet", and additionalFlags. It runs until stop is
 // closed or the process gets SIGTERM or SIGINT, and then hands its shards over. With
-// --leader-elect=false it does what upstream's does: this process runs everything, by itself.
+// --leader-elect=false it does what upstream's does: this process runs everything, by itself. It
+// panics if another flag has the name of one of the fleet's.
 func NewCommand(
 	o *options.CloudControllerManagerOptions, initializer app.InitCloudFunc,
 	constructors map[string]app.ControllerInitFuncConstructor, aliases map[string]string,
@@ -77,6 +82,7 @@ of namespaces, whose Services it gives load balancers, and some controllers of n
 		return run(ctx, fleet.options(c), Controllers{
 			Config: completed, Cloud: initializer(completed),
 			Constructors: constructors, Namespaced: namespaced,
+			UndividedServices: fleet.undividedServices,
 		})
 	}
 	addFlags(
@@ -92,9 +98,18 @@ func addFlags(
 	additional cliflag.NamedFlagSets,
 ) {
 	var all cliflag.NamedFlagSets
-	fleet.addFlags(all.FlagSet("fleet"))
+	own := all.FlagSet("fleet")
+	fleet.addFlags(own)
 	for _, of := range []cliflag.NamedFlagSets{upstream, additional} {
-		for _, section := range of.Order {
+		for _, section := range sections(of) {
+			of.FlagSets[section].VisitAll(func(f *pflag.Flag) {
+				if own.Lookup(f.Name) != nil {
+					panic(fmt.Sprintf(
+						"cloud: --%s, in section %q, has the name of a flag of the fleet", f.Name,
+						section,
+					))
+				}
+			})
 			all.FlagSet(section).AddFlagSet(of.FlagSets[section])
 		}
 	}
@@ -107,4 +122,16 @@ func addFlags(
 	}
 	columns, _, _ := term.TerminalSize(command.OutOrStdout())
 	cliflag.SetUsageAndHelpFunc(command, all, columns)
+}
+
+// sections returns the names of all flag sets: those in Order first.
+func sections(of cliflag.NamedFlagSets) []string {
+	has := func(name string) bool { return of.FlagSets[name] != nil }
+	names := slices.DeleteFunc(slices.Clone(of.Order), func(name string) bool { return !has(name) })
+	for _, name := range slices.Sorted(maps.Keys(of.FlagSets)) {
+		if has(name) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }

@@ -7,7 +7,11 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/rest"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/cloud-provider/app"
 	"k8s.io/cloud-provider/app/config"
@@ -33,19 +37,37 @@ type Controllers struct {
 	// one instance runs on each range. All others run once in the fleet. See docs/library.md for
 	// the requirements on such a controller. Default: none.
 	Namespaced []string
+	// UndividedServices is set to run service-lb-controller once in the fleet, for a cloud in which
+	// load balancers share something that is changed by reading it and writing it back. All members
+	// must agree: stop the fleet to change it. Default: it runs once on each range.
+	UndividedServices bool
 }
 
 // Add adds the controllers to a fleet, which must have been made with Config's Kubeconfig and must
 // not run yet. The cloud is initialized when the first controller runs here; what it starts should
 // end with ctx, which should outlast the fleet's Run. The error names what is missing.
+//
+// Ready of the fleet does not know whether the cloud has been initialized. The readiness probe of
+// [NewCommand] does.
 func Add(ctx context.Context, f *flotilla.Fleet, c Controllers) error {
+	_, err := add(ctx, f, c)
+	return err
+}
+
+// adder is the part of a flotilla.Fleet to which controllers are added.
+type adder interface {
+	Namespaced(name string, build flotilla.Build)
+	Singleton(name string, build flotilla.Build)
+}
+
+// add is Add, and returns what the controllers share.
+func add(ctx context.Context, f adder, c Controllers) (*manager, error) {
 	if c.Config == nil || c.Cloud == nil {
-		return errors.New("cloud: Controllers.Config and Controllers.Cloud are required")
+		return nil, errors.New("cloud: Controllers.Config and Controllers.Cloud are required")
 	}
-	namespaced := append([]string{names.ServiceLBController}, c.Namespaced...)
 	for _, name := range c.Namespaced {
 		if _, is := c.Constructors[name]; !is {
-			return fmt.Errorf(
+			return nil, fmt.Errorf(
 				"cloud: Controllers.Namespaced names %q, of which there is no constructor", name,
 			)
 		}
@@ -62,7 +84,7 @@ func Add(ctx context.Context, f *flotilla.Fleet, c Controllers) error {
 		build := func(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
 			return m.build(s, name), nil
 		}
-		if slices.Contains(namespaced, name) {
+		if c.namespaced(name) {
 			f.Namespaced(name, build)
 		} else {
 			f.Singleton(name, build)
@@ -70,11 +92,19 @@ func Add(ctx context.Context, f *flotilla.Fleet, c Controllers) error {
 		added++
 	}
 	if added == 0 {
-		return errors.New(
+		return nil, errors.New(
 			"cloud: there are no controllers, or --controllers leaves out all of them",
 		)
 	}
-	return nil
+	return m, nil
+}
+
+// namespaced reports whether the controller runs once on each range.
+func (c Controllers) namespaced(name string) bool {
+	if name == names.ServiceLBController {
+		return !c.UndividedServices
+	}
+	return slices.Contains(c.Namespaced, name)
 }
 
 // manager is what the controllers of a process share.
@@ -83,14 +113,21 @@ type manager struct {
 	ctx     context.Context
 	metrics *controllersmetrics.ControllerManagerMetrics
 	running running
+	// credentials are configurations that are not fenced, by the names of clients.
+	credentials configs
 
 	initialize sync.Once
+	// usable is set once the cloud is.
+	usable atomic.Bool
 }
 
 func newManager(ctx context.Context, c Controllers) *manager {
 	controllersmetrics.Register()
+	ask := configs(func(name string) (*rest.Config, error) {
+		return c.Config.ClientBuilder.Config(name)
+	})
 	return &manager{
-		Controllers: c, ctx: ctx,
+		Controllers: c, ctx: ctx, credentials: ask.remembering(),
 		metrics: controllersmetrics.NewControllerManagerMetrics(component),
 	}
 }
@@ -125,19 +162,28 @@ func (w *work) Run(ctx context.Context) error {
 // start makes and starts the controller, and returns when ctx ends.
 func (w *work) start(ctx context.Context) error {
 	m, logger := w.manager, klog.FromContext(ctx)
-	m.initialize.Do(m.initializeCloud)
-	shardConfig, builder, err := m.configFor(w.shard)
+	if err := m.initializeCloud(ctx); err != nil {
+		return err
+	}
+	shardConfig, clients, err := m.configFor(w.shard)
 	if err != nil {
 		return err
 	}
-	asked, err := m.contextFor(ctx, w.shard, builder)
+	asked, err := m.contextFor(ctx, w.shard, clients)
 	if err != nil {
 		return err
 	}
 	constructor := m.Constructors[w.name]
-	if _, err := builder.Config(constructor.InitContext.ClientName); err != nil {
+	if _, err := clients.Config(constructor.InitContext.ClientName); err != nil {
 		return fmt.Errorf("configuring the client: %w", err)
 	}
+	refreshing, stop := context.WithCancel(ctx)
+	var beside sync.WaitGroup
+	beside.Go(func() { refresh(refreshing, asked.RESTMapper) })
+	defer func() {
+		stop()
+		beside.Wait()
+	}()
 	start := constructor.Constructor(
 		constructor.InitContext, shardConfig, guarded{m.Cloud, w.guard},
 	)
@@ -156,10 +202,62 @@ func (w *work) start(ctx context.Context) error {
 	return nil
 }
 
-// initializeCloud does what upstream does once a leader is elected.
-func (m *manager) initializeCloud() {
-	m.Cloud.Initialize(m.processBuilder(), m.ctx.Done())
-	if user, is := m.Cloud.(cloudprovider.InformerUser); is {
-		user.SetInformers(m.Config.SharedInformers)
+// initializeCloud does what upstream does once a leader is elected, once in the process. It returns
+// when the provider's informers are full: calls to the cloud may read them. The error says that ctx
+// ended first.
+func (m *manager) initializeCloud(ctx context.Context) error {
+	m.initialize.Do(func() {
+		defer whenSlow(ctx, func(logger klog.Logger) {
+			logger.Info("The provider's Initialize takes long, and controllers wait for it")
+		})()
+		m.Cloud.Initialize(m.processBuilder(), m.ctx.Done())
+		if user, is := m.Cloud.(cloudprovider.InformerUser); is {
+			user.SetInformers(m.Config.SharedInformers)
+		}
+		m.Config.SharedInformers.Start(m.ctx.Done())
+	})
+	defer whenSlow(ctx, func(logger klog.Logger) {
+		logger.Info(
+			"Informers of the provider take long to fill, and controllers wait for them", "types",
+			unfilled(m.Config.SharedInformers),
+		)
+	})()
+	if err := m.Config.SharedInformers.WaitForCacheSyncWithContext(ctx).Err; err != nil {
+		return err
 	}
+	m.usable.Store(true)
+	return nil
+}
+
+// initialized returns an error if the member runs a shard and the cloud has never been usable. A
+// shard counts even before its controllers ask for the cloud: otherwise the member would be ready
+// while it fills their caches.
+func (m *manager) initialized(runs bool) error {
+	if runs && !m.usable.Load() {
+		return errors.New("the cloud has not been initialized")
+	}
+	return nil
+}
+
+// slow is how long something at the start of a controller may take before the log says so.
+const slow = 30 * time.Second
+
+// whenSlow calls tell after a while, unless done is called before.
+func whenSlow(ctx context.Context, tell func(klog.Logger)) (done func()) {
+	timer := time.AfterFunc(slow, func() { tell(klog.FromContext(ctx)) })
+	return func() { timer.Stop() }
+}
+
+// unfilled returns the types of the started informers that are not full.
+func unfilled(factory informers.SharedInformerFactory) []string {
+	ended := make(chan struct{})
+	close(ended)
+	var types []string
+	for of, full := range factory.WaitForCacheSync(ended) {
+		if !full {
+			types = append(types, of.String())
+		}
+	}
+	slices.Sort(types)
+	return types
 }

@@ -12,14 +12,18 @@
 // # What runs where
 //
 // Services of type LoadBalancer are divided by namespace: the controller service-lb-controller runs
-// once on each range. All other controllers run once in the fleet, each on one member at a time:
-// node-route-controller, cloud-node-controller, cloud-node-lifecycle-controller, and those that the
-// provider adds, unless it says that they are namespaced. A process reads Nodes once.
+// once on each range. If load balancers share something in the cloud that is changed by reading it
+// and writing it back, it must run once in the fleet instead (Controllers.UndividedServices). All
+// other controllers run once in the fleet, each on one member at a time: node-route-controller,
+// cloud-node-controller, cloud-node-lifecycle-controller, and those that the provider adds, unless
+// it says that they are namespaced. A process reads Nodes once.
 //
-// The provider's cloud is one object in each process, as upstream. Its Initialize is called when
-// the member runs a controller for the first time, which is when a stock manager would have been
-// elected. Clients from the builder that Initialize receives write only while the member runs any
-// controller.
+// The provider's cloud is one object in each process, as upstream, and serves all shards that the
+// process ever owns. When a shard leaves and comes back, what the provider remembers may be of an
+// earlier term. Its Initialize is called when the member runs a controller for the first time,
+// which is when a stock manager would have been elected. What it starts goes on until the process
+// ends. Clients from the builder that it receives write only while the member runs any controller.
+// Controllers begin once the informers of SetInformers are full.
 //
 // # How the cloud is fenced
 //
@@ -30,7 +34,7 @@
 //     is owned. If another member asks for the shard, the call may finish within the handoff
 //     timeout; then its context ends. The member hands the shard over when the last call has
 //     returned. If a call does not return before another member could own the shard, the process
-//     ends.
+//     ends. The context also ends when the call returns.
 //   - A fence in the provider's transport, if the provider puts it there: [Transport], one line. It
 //     checks before each request, with a clock that counts suspended time, and cuts off requests
 //     that are under way when ownership ends. It needs the context of the call in the request.
@@ -56,6 +60,8 @@
 //     next owner repeats it.
 //   - A new owner of a range ensures all its load balancers, as a stock leader does for all
 //     Services when it is elected.
-//   - Whatever the provider does by itself, outside of calls, runs in every member that owns
-//     anything.
+//   - Whatever the provider does by itself, outside of calls, runs in every member that has ever
+//     owned anything, also beside a stock leader once the fleet has been stopped.
+//   - Two members may work on different load balancers at the same time. What these share in the
+//     cloud is not protected.
 package cloud

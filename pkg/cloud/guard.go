@@ -2,6 +2,7 @@ package cloud
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,6 +19,7 @@ type owner interface {
 	String() string
 	Closed() <-chan struct{}
 	Wrap(http.RoundTripper) http.RoundTripper
+	WrapAPI(http.RoundTripper) http.RoundTripper
 	Fail(error)
 }
 
@@ -70,9 +72,12 @@ func (g *guard) run(ctx context.Context, work func(context.Context) error) error
 
 func (g *guard) refusal() error { return &fence.RefusedError{Shard: g.shard.String()} }
 
-// enter begins a call. The returned context ends with the caller's, but not with the end of the
-// shard's work: a call that has begun may finish, until no write passes any more. leave must be
-// called when the call has returned.
+// enter begins a call. The returned context has the caller's deadline, and ends when the caller
+// gives the call up. It does not end with the shard's work: a call that has begun may finish, until
+// no write passes any more. leave must be called when the call has returned, and ends the context.
+//
+// Once the work is to end, a caller's cancellation does not count: it is almost always that end, in
+// a context that some controllers make of a channel, which hides where it comes from.
 func (g *guard) enter(ctx context.Context) (call context.Context, leave func(), err error) {
 	g.mu.Lock()
 	running, owned := g.running, g.owned
@@ -88,8 +93,12 @@ func (g *guard) enter(ctx context.Context) (call context.Context, leave func(), 
 	}
 	call, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	call = context.WithValue(call, shardKey{}, g.value)
+	expire := func() {}
+	if deadline, has := ctx.Deadline(); has {
+		call, expire = context.WithDeadline(call, deadline)
+	}
 	unhear := context.AfterFunc(ctx, func() {
-		if running.Err() == nil {
+		if running.Err() == nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			cancel(context.Cause(ctx))
 		}
 	})
@@ -97,6 +106,7 @@ func (g *guard) enter(ctx context.Context) (call context.Context, leave func(), 
 	return call, func() {
 		unhear()
 		unclose()
+		expire()
 		cancel(nil)
 		g.calls.Done()
 	}, nil

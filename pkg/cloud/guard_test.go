@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
@@ -34,6 +35,8 @@ func newShard(owned bool) *shardStub {
 func (s *shardStub) String() string          { return s.name }
 func (s *shardStub) Closed() <-chan struct{} { return s.closed }
 func (s *shardStub) Fail(err error)          { s.failed.Store(&err) }
+
+func (s *shardStub) WrapAPI(rt http.RoundTripper) http.RoundTripper { return s.Wrap(rt) }
 
 func (s *shardStub) Wrap(rt http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -173,6 +176,55 @@ func TestACallEndsWithItsCaller(t *testing.T) {
 			t.Error("the call goes on although its caller has given it up")
 		}
 		leave()
+		stop()
+		<-done
+	})
+}
+
+// TestACallKeepsItsCallersDeadline checks that a caller's own timeout ends a call, even once the
+// shard's work is to end.
+func TestACallKeepsItsCallersDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &guard{shard: newShard(true)}
+		stop, done := runGuard(t, g)
+		caller, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		call, leave, err := g.enter(caller)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if deadline, has := call.Deadline(); !has || time.Until(deadline) != time.Minute {
+			t.Errorf("the call's deadline is in %v, want the caller's", time.Until(deadline))
+		}
+		stop()
+		time.Sleep(time.Minute - 1) // virtual
+		if call.Err() != nil {
+			t.Error("the call is cut off before its time")
+		}
+		time.Sleep(time.Nanosecond) // virtual
+		synctest.Wait()
+		if !errors.Is(call.Err(), context.DeadlineExceeded) {
+			t.Errorf("after the caller's deadline the call's context has %v", call.Err())
+		}
+		leave()
+		<-done
+	})
+}
+
+func TestTheContextOfACallEndsWhenTheCallReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &guard{shard: newShard(true)}
+		stop, done := runGuard(t, g)
+		var kept context.Context
+		if err := do(t.Context(), g, "test", func(call context.Context) error {
+			kept = call
+			return call.Err()
+		}); err != nil {
+			t.Error(err)
+		}
+		if kept.Err() == nil {
+			t.Error("the context goes on after the call")
+		}
 		stop()
 		<-done
 	})

@@ -3,6 +3,7 @@ package cloud
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -36,7 +37,8 @@ var common = flags.Command{
 // fleetOptions are the options that upstream does not have.
 type fleetOptions struct {
 	flags.Common
-	leaderLocks []string
+	leaderLocks       []string
+	undividedServices bool
 }
 
 func newFleetOptions() *fleetOptions {
@@ -51,7 +53,14 @@ func (o *fleetOptions) addFlags(fs *pflag.FlagSet) {
 			"member runs. By default it is the one of --leader-elect-resource-name: a stock "+
 			"cloud controller manager leads by that, so whichever of the two runs, the other "+
 			"one waits. 'none' is for a fleet beside which no stock one is ever started. May be "+
-			"given more than once.",
+			"given more than once, with different Leases.",
+	)
+	fs.BoolVar(
+		&o.undividedServices, "undivided-services", o.undividedServices,
+		"Run service-lb-controller once in the fleet, on all namespaces, instead of once on each "+
+			"range of namespaces: for a cloud in which load balancers share something that is "+
+			"changed by reading it and writing it back. Must be the same on all members; stop "+
+			"the fleet to change it.",
 	)
 }
 
@@ -60,12 +69,15 @@ func (o *fleetOptions) addFlags(fs *pflag.FlagSet) {
 func (o *fleetOptions) validate(c *config.Config) error {
 	errs := o.Common.Validate(common)
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	for _, leaderLock := range o.leaderLocks {
+	for i, leaderLock := range o.leaderLocks {
 		if why := validation.IsDNS1123Subdomain(leaderLock); len(why) > 0 {
 			fault("--leader-lock %q: must be the name of a Lease: %s", leaderLock, strings.Join(why, "; "))
 		}
-		if leaderLock == noLeaderLock && len(o.leaderLocks) > 1 {
-			fault("--leader-lock %s: must be the only one", noLeaderLock)
+		switch {
+		case slices.Contains(o.leaderLocks[:i], leaderLock):
+			fault("--leader-lock %q: is given more than once, must name each Lease once", leaderLock)
+		case leaderLock == noLeaderLock && len(o.leaderLocks) > 1:
+			fault("--leader-lock %q: must be the only one", noLeaderLock)
 		}
 	}
 	le := c.ComponentConfig.Generic.LeaderElection

@@ -1,11 +1,13 @@
 package cloud
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cloud-provider/app"
@@ -70,6 +72,9 @@ func TestFaultsNameTheFlag(t *testing.T) {
 			o.leaderLocks = []string{"a", noLeaderLock}
 		}, "--leader-lock"},
 		{func(o *fleetOptions, _ *config.Config) { o.leaderLocks = []string{"a=b"} }, "--leader-lock"},
+		{func(o *fleetOptions, _ *config.Config) {
+			o.leaderLocks = []string{"a", "b", "a"}
+		}, `--leader-lock "a": is given more than once`},
 		{func(o *fleetOptions, _ *config.Config) { o.ReplanInterval = 1 }, "--replan-interval"},
 		{func(o *fleetOptions, _ *config.Config) { o.RebalanceDelay = -1 }, "--rebalance-delay"},
 		{func(o *fleetOptions, _ *config.Config) { o.HandoffTimeout = 0 }, "--handoff-timeout"},
@@ -96,17 +101,25 @@ func TestFaultsNameTheFlag(t *testing.T) {
 }
 
 // TestFlagsAreTheFleets holds the fleet's flags against those of cmd/flotilla, which docs/flags.md
-// has.
+// has, and against docs/cloud.md.
 func TestFlagsAreTheFleets(t *testing.T) {
 	text, err := os.ReadFile("../../docs/flags.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	page, err := os.ReadFile("../../docs/cloud.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	onlyHere := []string{"undivided-services"}
 	fs := pflag.NewFlagSet("fleet", pflag.ContinueOnError)
 	newFleetOptions().addFlags(fs)
 	fs.VisitAll(func(f *pflag.Flag) {
+		if !strings.Contains(string(page), "`--"+f.Name+"`") {
+			t.Errorf("docs/cloud.md does not have --%s", f.Name)
+		}
 		row := "`--" + f.Name + "` | " + f.Value.Type() + " |"
-		if !strings.Contains(string(text), row) {
+		if !slices.Contains(onlyHere, f.Name) && !strings.Contains(string(text), row) {
 			t.Errorf(
 				"docs/flags.md has no %q: the same thing should have the same flag in both "+
 					"commands",
@@ -146,4 +159,38 @@ func TestCommandHasUpstreamsFlags(t *testing.T) {
 	if count < 50 {
 		t.Errorf("upstream has only %d flags: the test reads less than it should", count)
 	}
+}
+
+// commandWith returns a command to which a provider adds flags.
+func commandWith(t *testing.T, additional cliflag.NamedFlagSets) *cobra.Command {
+	t.Helper()
+	o, err := options.NewCloudControllerManagerOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewCommand(
+		o, nil, app.DefaultInitFuncConstructors, names.CCMControllerAliases(), additional,
+		wait.NeverStop,
+	)
+}
+
+// TestAProviderHasAllItsFlags has a provider whose sections have no order, as upstream allows.
+func TestAProviderHasAllItsFlags(t *testing.T) {
+	section := pflag.NewFlagSet("sky", pflag.ContinueOnError)
+	section.String("sky-region", "", "")
+	additional := cliflag.NamedFlagSets{FlagSets: map[string]*pflag.FlagSet{"sky": section}}
+	if commandWith(t, additional).Flags().Lookup("sky-region") == nil {
+		t.Error("the command does not have --sky-region")
+	}
+}
+
+func TestAFlagNamedLikeOneOfTheFleetsPanics(t *testing.T) {
+	var additional cliflag.NamedFlagSets
+	additional.FlagSet("sky").String("zone", "", "")
+	defer func() {
+		if why := fmt.Sprint(recover()); !strings.Contains(why, "--zone") {
+			t.Errorf("NewCommand panics with %q, want the flag's name", why)
+		}
+	}()
+	commandWith(t, additional)
 }

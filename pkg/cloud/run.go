@@ -41,7 +41,8 @@ func run(ctx context.Context, o flotilla.Options, c Controllers) error {
 	// The provider's goroutines work for controllers until the last of them has returned.
 	process, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	if err := Add(process, fleet, c); err != nil {
+	m, err := add(process, fleet, c)
+	if err != nil {
 		return err
 	}
 	sink, err := kubernetes.NewForConfig(
@@ -56,7 +57,7 @@ func run(ctx context.Context, o flotilla.Options, c Controllers) error {
 	)
 	defer c.Config.EventBroadcaster.Shutdown()
 
-	stopped, err := serve(c, fleet, process.Done())
+	stopped, err := serve(m, fleet, process.Done())
 	if err != nil {
 		return fmt.Errorf("serving on the secure port: %w", err)
 	}
@@ -85,39 +86,55 @@ func publishConfig(c Controllers) error {
 
 // serve starts the secure port and returns a channel that is closed once it has stopped, after stop
 // was closed. Without a secure port it serves nothing.
-func serve(c Controllers, fleet *flotilla.Fleet, stop <-chan struct{}) (<-chan struct{}, error) {
-	if c.Config.SecureServing == nil {
+func serve(m *manager, fleet *flotilla.Fleet, stop <-chan struct{}) (<-chan struct{}, error) {
+	c := m.Config
+	if c.SecureServing == nil {
 		stopped := make(chan struct{})
 		close(stopped)
 		return stopped, nil
 	}
 	handler := genericcontrollermanager.BuildHandlerChain(
-		routes(c, fleet), &c.Config.Authorization, &c.Config.Authentication,
+		routes(m, fleet), &c.Authorization, &c.Authentication,
 	)
-	stopped, _, err := c.Config.SecureServing.Serve(handler, 0, stop)
+	stopped, _, err := c.SecureServing.Serve(handler, 0, stop)
 	return stopped, err
 }
 
 // routes are upstream's, with /livez and /readyz in addition to /healthz.
-func routes(c Controllers, fleet *flotilla.Fleet) http.Handler {
+func routes(m *manager, fleet *flotilla.Fleet) http.Handler {
 	renewing := healthz.NamedCheck("leaderElection", func(*http.Request) error {
 		if member := fleet.Member(); member != nil {
 			return member.Renewing(electionTolerance)
 		}
 		return nil
 	})
-	m := genericcontrollermanager.NewBaseHandler(
-		&c.Config.ComponentConfig.Generic.Debugging,
+	handler := genericcontrollermanager.NewBaseHandler(
+		&m.Config.ComponentConfig.Generic.Debugging,
 		controllerhealthz.NewMutableHealthzHandler(renewing),
 	)
 	healthz.InstallLivezHandler(
-		m, healthz.PingHealthz,
+		handler, healthz.PingHealthz,
 		healthz.NamedCheck("fleet", func(*http.Request) error { return fleet.Live() }),
 	)
 	healthz.InstallReadyzHandler(
-		m, healthz.PingHealthz,
+		handler, healthz.PingHealthz,
 		healthz.NamedCheck("fleet", func(*http.Request) error { return fleet.Ready() }),
+		healthz.NamedCheck("cloud", func(*http.Request) error { return m.initialized(runs(fleet)) }),
 	)
-	slis.SLIMetricsWithReset{}.Install(m)
-	return m
+	slis.SLIMetricsWithReset{}.Install(handler)
+	return handler
+}
+
+// runs reports whether the process runs a shard, or is about to.
+func runs(fleet *flotilla.Fleet) bool {
+	member := fleet.Member()
+	if member == nil {
+		return false
+	}
+	for _, s := range member.Shards() {
+		if s.Running {
+			return true
+		}
+	}
+	return false
 }

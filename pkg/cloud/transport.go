@@ -29,11 +29,11 @@ var ErrNoShard = errors.New(
 
 // Transport fences the requests that a provider sends to its cloud. Requests other than GET, HEAD
 // and OPTIONS are sent only while the shard of the call is owned, and cut off when it stops being
-// owned; the error is [fence.ErrRefused]. Transport finds the shard in the request's context, which
-// must come from the call: it refuses a write without one with [ErrNoShard], instead of sending it
-// unfenced.
+// owned; the error is [fence.ErrRefused]. Reads of a call end with the ownership, too. Transport
+// finds the shard in the request's context, which must come from the call. Without one, a read
+// passes, and a write is refused with [ErrNoShard], instead of being sent unfenced.
 //
-// The User-Agent of every request ends with " flotilla (member=…; shard=…; term=…)".
+// The User-Agent of every request of a call ends with " flotilla (member=…; shard=…; term=…)".
 //
 // Put it next to the wire: below retries, and below a client-side limit of the rate. One Transport
 // may serve all shards of a process.

@@ -221,8 +221,11 @@ type Work struct {
 	// Share is how many shards of this ring a member is expected to hold. Shards is how many the
 	// ring has.
 	Share, Shards int
-	// Fence must wrap the transport of every client that the work writes with.
+	// Fence must wrap the transport of every client with which the work writes to the API server.
 	Fence func(http.RoundTripper) http.RoundTripper
+	// FenceForeign is Fence for transports to other servers: the next holder does not wait until
+	// its caches have seen what was written there.
+	FenceForeign func(http.RoundTripper) http.RoundTripper
 	// Term returns the term of the claim behind the fence, or 0 before the shard is owned and after
 	// the fence has closed.
 	Term func() int32

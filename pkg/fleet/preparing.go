@@ -91,15 +91,16 @@ func (p *preparation) build(ctx context.Context, r *shardRunner) error {
 	ring, _ := r.now.Load().plan.Ring(r.shard.Ring)
 	lacking := func(c string) bool { return slices.Contains(r.lacks, c) }
 	work := Work{
-		Shard:       r.shard,
-		Controllers: slices.DeleteFunc(slices.Clone(r.extent.Controllers), lacking),
-		Share:       1,
-		Shards:      len(ring.Shards),
-		Fence:       p.fence.Wrap,
-		Term:        p.fence.Term,
-		Closed:      p.closed,
-		Close:       p.closeFence,
-		Running:     func() { p.running() },
+		Shard:        r.shard,
+		Controllers:  slices.DeleteFunc(slices.Clone(r.extent.Controllers), lacking),
+		Share:        1,
+		Shards:       len(ring.Shards),
+		Fence:        p.fence.Wrap,
+		FenceForeign: p.fence.WrapForeign,
+		Term:         p.fence.Term,
+		Closed:       p.closed,
+		Close:        p.closeFence,
+		Running:      func() { p.running() },
 	}
 	if r.shard.Namespaced() {
 		work.Share = m.Assignment().Share(ring.Name, len(ring.Shards))

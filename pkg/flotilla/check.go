@@ -247,6 +247,9 @@ func (h *half) work() fleet.Work {
 		Fence: func(rt http.RoundTripper) http.RoundTripper {
 			return h.fence.Wrap(countedWrites{h, rt})
 		},
+		FenceForeign: func(rt http.RoundTripper) http.RoundTripper {
+			return h.fence.WrapForeign(countedWrites{h, rt})
+		},
 		Term: func() int32 {
 			if h.owned.Load() {
 				return 1

@@ -55,10 +55,11 @@
 //
 // # Non-guarantees
 //
-//   - A write through a client that does not come from [Shard.Config] or [Shard.Wrap] is not
-//     fenced.
+//   - A write through a client that does not come from [Shard.Config], [Shard.Wrap] or
+//     [Shard.WrapAPI] is not fenced.
 //   - Ownership is by namespace. If a controller writes a cluster-scoped object from several ranges,
-//     or an object through [Shard.AnyNamespace] or [Shard.Wrap], nothing keeps two members apart.
+//     or an object through [Shard.AnyNamespace], [Shard.Wrap] or [Shard.WrapAPI], nothing keeps two
+//     members apart.
 //   - [Fleet.Shards] does not limit what a program's shards read, or how fast: the program provides
 //     informers of the range and limits on requests.
 //   - A write that was cut off by the end of a claim may still arrive. It was sent while the shard

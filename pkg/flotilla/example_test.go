@@ -117,6 +117,25 @@ func ExampleFleet_Ready() {
 	// Output: the fleet has not been run yet
 }
 
+// A client of the API server that does not come from Shard.Config needs the fence, too.
+func ExampleShard_WrapAPI() {
+	_ = func(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
+		server := &http.Client{Transport: s.WrapAPI(http.DefaultTransport)}
+		return flotilla.RunnableFunc(func(ctx context.Context) error {
+			const url = "https://127.0.0.1:6443/api/v1/namespaces/certs/secrets/a"
+			req, err := http.NewRequestWithContext(ctx, http.MethodDelete, url, nil)
+			if err != nil {
+				return err
+			}
+			resp, err := server.Do(req)
+			if err != nil {
+				return err
+			}
+			return resp.Body.Close()
+		}), nil
+	}
+}
+
 // Writes to something other than Kubernetes, such as a cloud, are fenced too.
 func ExampleShard_Wrap() {
 	_ = func(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {

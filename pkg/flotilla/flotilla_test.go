@@ -656,3 +656,28 @@ func TestRequestsOfAControllerShareALimit(t *testing.T) {
 		t.Error("two controllers share one limit")
 	}
 }
+
+// TestWritesElsewhereHaveTheForeignFence checks that the next owner waits for what a shard writes to
+// the API server, and not for what it writes to other servers.
+func TestWritesElsewhereHaveTheForeignFence(t *testing.T) {
+	s, _, _ := shardOf(t, newFleet(t, nil))
+	s.process.config = &rest.Config{}
+	var passed string
+	fenced := func(by string) func(http.RoundTripper) http.RoundTripper {
+		return func(rt http.RoundTripper) http.RoundTripper { passed = by; return rt }
+	}
+	s.work.Fence, s.work.FenceForeign = fenced("fence"), fenced("foreign fence")
+	for what, tc := range map[string]struct {
+		wrap func(http.RoundTripper) http.RoundTripper
+		want string
+	}{
+		"Config":       {s.Config().WrapTransport, "fence"},
+		"AnyNamespace": {s.AnyNamespace().WrapTransport, "fence"},
+		"WrapAPI":      {s.WrapAPI, "fence"},
+		"Wrap":         {s.Wrap, "foreign fence"},
+	} {
+		if tc.wrap(http.DefaultTransport); passed != tc.want {
+			t.Errorf("%s puts the %s before the transport, want the %s", what, passed, tc.want)
+		}
+	}
+}

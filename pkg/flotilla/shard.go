@@ -69,7 +69,7 @@ func (s *Shard) config(limit transport.WrapperFunc) *rest.Config {
 	c := rest.CopyConfig(s.process.config)
 	// The fence goes innermost, next to the wire: layers above it may take time, and the claim may
 	// end meanwhile.
-	c.WrapTransport = transport.Wrappers(s.Wrap, limit, c.WrapTransport, s.watched)
+	c.WrapTransport = transport.Wrappers(s.WrapAPI, limit, c.WrapTransport, s.watched)
 	c.RateLimiter = s.controller.limiter
 	if c.RateLimiter == nil {
 		c.QPS = -1
@@ -90,9 +90,14 @@ func (s *Shard) Reading() *rest.Config {
 }
 
 // Wrap fences a transport to anything else that the controller writes to over HTTP, such as a
-// cloud. GET, HEAD and OPTIONS pass even before the shard is owned; every other request passes only
-// while it is owned.
-func (s *Shard) Wrap(rt http.RoundTripper) http.RoundTripper { return s.work.Fence(rt) }
+// cloud, or the API server of another cluster. GET, HEAD and OPTIONS pass even before the shard is
+// owned; every other request passes only while it is owned.
+func (s *Shard) Wrap(rt http.RoundTripper) http.RoundTripper { return s.work.FenceForeign(rt) }
+
+// WrapAPI is Wrap for a transport to the cluster's own API server whose client cannot be made from
+// Config: the next owner waits until its informers have seen what was written. Nothing keeps such a
+// client from writing in the namespaces of other ranges.
+func (s *Shard) WrapAPI(rt http.RoundTripper) http.RoundTripper { return s.work.Fence(rt) }
 
 // Fail ends all controllers of the shard because of err, as an error from Run does. It is for a
 // Runnable that cannot return its error yet, because it waits for something that it has started. If

@@ -6,11 +6,13 @@
 //
 //   - The fence sends a mutating request only if the claim was valid at a reading of the clock made
 //     for that request. It gives the request up when the claim ends, or when its Lease expires.
+//     While heartbeats go on, a request may take longer than a lease duration.
 //   - It hands the body of a mutating request to the connection only while the claim's Lease has not
 //     expired, by another reading of the clock. So a process that was suspended after the first
 //     reading does not send the request when it resumes, nor does a transport that tries it again.
 //   - The User-Agent of every request says under which claim it was made.
-//   - Afterwards the fence reports what was written last, and whether that is known ([Writes]).
+//   - Afterwards the fence reports what was written last to the API server, and whether that is
+//     known ([Writes]).
 //   - A write that was sent is answered although its caller has given it up, if the answer comes
 //     within a second and the claim does not end before. So what a controller has sent when it is
 //     told to stop is known, and done, before its Lease is released. A caller's deadline ends a

@@ -20,7 +20,8 @@ type RefusedError struct {
 	Shard string
 	// Term of the claim; 0 if the fence was closed.
 	Term int32
-	// Cause is why the claim ended; nil if the fence was closed or the claim expired.
+	// Cause is why the claim ended; nil if the fence was closed or the claim had expired. It is
+	// context.DeadlineExceeded if the claim expired while the request was under way.
 	Cause error
 }
 
@@ -183,9 +184,15 @@ func (f *Fence) Refused() uint64 { return f.refused.Load() }
 // because work is built before its claim. Afterwards they end with the claim, or the work would
 // wait for answers that it cannot use. Any other request is refused with a *RefusedError unless the
 // claim is valid at that moment. It is cancelled, reading the answer's body included, when the
-// claim ends, and at the latest when the Lease would expire.
+// claim ends, and at the latest when the Lease expires, which heartbeats defer.
 func (f *Fence) Wrap(rt http.RoundTripper) http.RoundTripper {
 	return &transport{fence: f, next: rt}
+}
+
+// WrapForeign is Wrap for a transport that leads to another server than the API server, such as a
+// cloud. Writes does not tell what was written there: the next holder's caches are of this cluster.
+func (f *Fence) WrapForeign(rt http.RoundTripper) http.RoundTripper {
+	return &transport{fence: f, next: rt, foreign: true}
 }
 
 // IsRead reports whether a request of this HTTP method cannot change anything, so that a fence lets

@@ -434,6 +434,71 @@ func TestFenceBoundsRequests(t *testing.T) {
 	})
 }
 
+// renewedClaim is a fakeClaim that heartbeats renew.
+type renewedClaim struct {
+	*fakeClaim
+	renewals atomic.Int64
+	every    time.Duration
+}
+
+func (h *renewedClaim) renewed() time.Duration { return time.Duration(h.renewals.Load()) * h.every }
+
+func (h *renewedClaim) Expiry() time.Time { return h.fakeClaim.Expiry().Add(h.renewed()) }
+
+func (h *renewedClaim) Valid(now time.Time) bool { return h.fakeClaim.Valid(now.Add(-h.renewed())) }
+
+// TestFenceLetsAWriteTakeLongerThanTheLease has a server that answers after 20 s, as clouds do, and
+// a Lease that expires 15 s after the last of some heartbeats.
+func TestFenceLetsAWriteTakeLongerThanTheLease(t *testing.T) {
+	const every = 2 * time.Second
+	for name, tc := range map[string]struct {
+		renewals int64
+		answered bool
+		took     time.Duration
+	}{
+		"heartbeats go on":         {10, true, 20 * time.Second},
+		"just enough heartbeats":   {3, true, 20 * time.Second},
+		"the heartbeats end early": {2, false, 19 * time.Second},
+		"there is none":            {0, false, 15 * time.Second},
+	} {
+		for _, foreign := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, foreign: %t", name, foreign), func(t *testing.T) {
+				inFence(t, func(t *testing.T, f *fenceTest) {
+					f.next.handle = func(req *http.Request) (*http.Response, error) {
+						select {
+						case <-req.Context().Done():
+							return nil, req.Context().Err()
+						case <-time.After(20 * time.Second):
+							return respond("late"), nil
+						}
+					}
+					claim := &renewedClaim{fakeClaim: f.claim, every: every}
+					f.fence.Open(claim)
+					if foreign {
+						f.rt = f.fence.WrapForeign(f.next)
+					}
+					var beating sync.WaitGroup
+					beating.Go(func() {
+						for range tc.renewals {
+							time.Sleep(every) // virtual
+							claim.renewals.Add(1)
+						}
+					})
+					defer beating.Wait()
+					begin := time.Now()
+					err := f.send("POST")
+					if took := time.Since(begin); (err == nil) != tc.answered || took != tc.took {
+						t.Errorf("POST = %v after %v, want it answered: %t after %v", err, took, tc.answered, tc.took)
+					}
+					if err != nil && (!errors.Is(err, ErrRefused) || !errors.Is(err, context.DeadlineExceeded)) {
+						t.Errorf("POST = %v, want a refusal that says that the time is over", err)
+					}
+				})
+			})
+		}
+	}
+}
+
 func TestFenceCancelsRequestsWhenClaimEnds(t *testing.T) {
 	inFence(t, func(t *testing.T, f *fenceTest) {
 		f.next.handle = func(req *http.Request) (*http.Response, error) {

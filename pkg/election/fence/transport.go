@@ -7,10 +7,12 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"github.com/flotilla-kube/flotilla/internal/apiresponse"
 	"github.com/flotilla-kube/flotilla/internal/faults"
 )
 
@@ -19,6 +21,8 @@ var _ utilnet.RoundTripperWrapper = &transport{}
 type transport struct {
 	fence *Fence
 	next  http.RoundTripper
+	// foreign is set if next does not lead to the API server.
+	foreign bool
 }
 
 // WrappedRoundTripper lets client-go find the transport behind the fence.
@@ -55,15 +59,29 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	t.timed(req, claim)
 	t.fence.sent.Add(1)
-	ended := t.fence.written.begin(req)
+	ended := t.fence.written.begin(t.resource(req))
 	resp, err := t.next.RoundTrip(req)
 	switch {
+	case t.foreign:
 	case err != nil && !faults.UnansweredForgotten:
 		t.fence.written.unanswered(req)
 	case err == nil && resp.Body != nil:
 		resp.Body = t.fence.written.answered(req, resp)
 	}
 	return t.bounded(ctx, func() { cancel(); ended() }, resp, err)
+}
+
+// resource returns the name of the resource that a write is to; empty if the next holder's caches
+// do not hold it.
+func (t *transport) resource(req *http.Request) string {
+	if t.foreign {
+		return ""
+	}
+	resource, ok := apiresponse.Resource(req.URL.Path)
+	if !ok {
+		return ""
+	}
+	return resource.String()
 }
 
 // timed makes the body of req, which is the transport's own, end with an error once the claim's
@@ -198,26 +216,55 @@ func outliving(parent context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// bound returns a context for a write: it outlives parent, and ends with the claim, or at the
-// claim's current Expiry.
+// bound returns a context for a write: it outlives parent, and ends with the claim, or once the
+// claim's Lease has expired. Heartbeats move that moment while the write is under way.
 func (t *transport) bound(parent context.Context, claim Claim) (context.Context, context.CancelFunc) {
 	outlives, done := outliving(parent)
 	ctx, end := t.untilEnd(outlives, claim)
-	cancel := func() {
+	if claim.Expiry().IsZero() {
+		return ctx, func() {
+			end()
+			done()
+		}
+	}
+	ctx, expire := context.WithCancelCause(ctx)
+	var mu sync.Mutex // guards timer
+	var timer *time.Timer
+	var look func()
+	look = func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if ctx.Err() != nil {
+			return
+		}
+		// A timer, not a deadline: the context's clock is not the claim's.
+		left := claim.Expiry().Sub(t.fence.cfg.Clock.Now())
+		if left <= 0 {
+			expire(t.expired(claim))
+			return
+		}
+		timer = time.AfterFunc(left, look)
+	}
+	look()
+	return ctx, func() {
+		expire(nil)
+		mu.Lock()
+		defer mu.Unlock()
+		if timer != nil {
+			timer.Stop()
+		}
 		end()
 		done()
 	}
-	expiry := claim.Expiry()
-	if expiry.IsZero() {
-		return ctx, cancel
+}
+
+// expired returns the error of a request that was under way when the claim's Lease expired.
+func (t *transport) expired(claim Claim) error {
+	err := t.error(claim)
+	if err.Cause == nil {
+		err.Cause = context.DeadlineExceeded
 	}
-	// A timeout, not a deadline: the context's clock is not the claim's.
-	left := expiry.Sub(t.fence.cfg.Clock.Now())
-	ctx, cancelTimeout := context.WithTimeoutCause(ctx, max(left, time.Duration(0)), t.error(claim))
-	return ctx, func() {
-		cancelTimeout()
-		cancel()
-	}
+	return err
 }
 
 // untilEnd returns a context that ends with the claim.

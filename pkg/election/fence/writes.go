@@ -113,12 +113,9 @@ type writeLog struct {
 	idle chan struct{}
 }
 
-// begin records that a write has passed. Call ended once its answer has been recorded.
-func (l *writeLog) begin(req *http.Request) (ended func()) {
-	name := ""
-	if resource, ok := apiresponse.Resource(req.URL.Path); ok {
-		name = resource.String()
-	}
+// begin records that a write to the resource of this name has passed. Call ended once its answer
+// has been recorded.
+func (l *writeLog) begin(name string) (ended func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.underWay == nil {

@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -171,4 +173,52 @@ func TestLastWritesFitOnALease(t *testing.T) {
 	if got := read.Unknown(); len(got) != 300 {
 		t.Errorf("%d resources are unknown, want the 300 of which objects were deleted", len(got))
 	}
+}
+
+// TestForeignWritesAreNotRemembered writes to the API of another cluster, whose versions would mean
+// nothing to the next holder's caches. Await waits for such a write nevertheless.
+func TestForeignWritesAreNotRemembered(t *testing.T) {
+	inFence(t, func(t *testing.T, f *fenceTest) {
+		f.claim.endless = true
+		f.fence.Open(f.claim)
+		const service = `{"kind":"Service","metadata":{"resourceVersion":"9000"}}`
+		server := &answers{
+			answered(201, "application/json", service), answered(504, "application/json", service), nil,
+		}
+		f.rt = f.fence.WrapForeign(server)
+		for range 3 {
+			resp, err := f.rt.RoundTrip(f.request(t.Context(), http.MethodPost))
+			if err != nil {
+				continue
+			}
+			if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+				t.Error(err)
+			}
+			_ = resp.Body.Close()
+		}
+		if w := f.fence.Writes(8); len(w.Resources) > 0 {
+			t.Errorf("the writes are %+v, want none", w.Resources)
+		}
+		f.rt = f.fence.WrapForeign(roundTripper(func(*http.Request) (*http.Response, error) {
+			time.Sleep(500 * time.Millisecond) // virtual
+			return respond("ok"), nil
+		}))
+		var writing sync.WaitGroup
+		writing.Go(func() {
+			if err := f.send(http.MethodPost); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		if w := f.fence.Writes(8); len(w.Resources) > 0 {
+			t.Errorf("the writes under way are %+v, want none", w.Resources)
+		}
+		f.fence.Close()
+		began := time.Now()
+		f.fence.Await()
+		if took := time.Since(began); took != 500*time.Millisecond {
+			t.Errorf("waited for %v, want for the answer", took)
+		}
+		writing.Wait()
+	})
 }

@@ -161,8 +161,8 @@ var foreign = []string{
 	// kube-apiserver.
 	"request-timeout", "service-account-key-file", "audit-log-path", "runtime-config", "default-not-ready-toleration-seconds", "audit-policy-file",
 	"service-account-max-token-expiration", "service-account-extend-token-expiration",
-	// cloud-controller-manager.
-	"concurrent-service-syncs",
+	// cloud-controller-manager, stock and as a fleet.
+	"concurrent-service-syncs", "undivided-services",
 	// Our own tests.
 	"once", "rounds", "rewrite",
 }
