@@ -8,10 +8,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/server/healthz"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/kubernetes/scheme"
 	v1core "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
 	metricsfeatures "k8s.io/component-base/metrics/features"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/version"
@@ -219,7 +222,7 @@ func fleetOptions(
 		MetricStability:  appmetrics.Stability,
 		DisabledMetrics:  o.Metrics.DisabledMetrics,
 		NativeHistograms: utilfeature.DefaultFeatureGate.Enabled(metricsfeatures.NativeHistograms),
-		Events:           c.EventRecorder,
+		Events:           eventRecorder(c, o),
 		Exit:             exit,
 		Clock:            p.clock,
 		Memory: func() leaseapi.Memory {
@@ -233,6 +236,13 @@ func fleetOptions(
 		options.Registerer = legacyregistry.Registerer()
 	}
 	return options
+}
+
+// eventRecorder returns a recorder of events that name the member, as those of every fleet do.
+// Upstream's names only the component, which is the same for all members.
+func eventRecorder(c *config.CompletedConfig, o *Options) record.EventRecorder {
+	source := corev1.EventSource{Component: o.Fleet.Name, Host: o.Fleet.Member}
+	return c.EventBroadcaster.NewRecorder(scheme.Scheme, source)
 }
 
 // buildShard builds a shard's controllers.

@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/record"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	metricsfeatures "k8s.io/component-base/metrics/features"
@@ -37,14 +39,14 @@ func optionsOf(t *testing.T, change func(*Options), p parts) flotilla.Options {
 	}
 	o.Fleet.Member = "m"
 	change(o)
-	c := &config.Config{EventRecorder: recorder, ControllerShutdownTimeout: shutdownTimeout}
+	c := &config.Config{EventBroadcaster: broadcaster, ControllerShutdownTimeout: shutdownTimeout}
 	c.ComponentConfig.Generic.LeaderElection.ResourceNamespace = "kube-system"
 	return fleetOptions(c.Complete(), o, []string{"kube-controller-manager"}, p)
 }
 
 const shutdownTimeout = 5 * time.Second
 
-var recorder = record.NewFakeRecorder(1)
+var broadcaster = record.NewBroadcaster()
 
 // TestFlagsReachTheFleet finds an option of package flotilla that is forgotten or mixed up with
 // another: no two of the same type have the same value.
@@ -77,7 +79,8 @@ func TestFlagsReachTheFleet(t *testing.T) {
 		},
 		Registerer: legacyregistry.Registerer(), MetricStability: appmetrics.Stability,
 		DisabledMetrics: []string{"flotilla_shard_owned"}, NativeHistograms: true,
-		Events: recorder, Clock: clock,
+		Events: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "fleet", Host: "m"}),
+		Clock:  clock,
 	}
 	elsewhere := []string{
 		"Ranges", "Version", "Outside", // For controllers that are added one by one.
@@ -107,6 +110,17 @@ func TestFlagsReachTheFleet(t *testing.T) {
 	}
 	if got.Observe(fleet.Event{}); observed != 1 {
 		t.Errorf("%d events were observed, want one", observed)
+	}
+}
+
+// TestEventsNameTheMember sends one.
+func TestEventsNameTheMember(t *testing.T) {
+	got := optionsOf(t, func(*Options) {}, parts{})
+	sent := make(chan *corev1.Event, 1)
+	defer broadcaster.StartEventWatcher(func(e *corev1.Event) { sent <- e }).Stop()
+	got.Events.Event(&corev1.ObjectReference{Kind: "Lease", Namespace: "kube-system", Name: "l"}, corev1.EventTypeNormal, "Acquired", "x")
+	if e, want := <-sent, (corev1.EventSource{Component: "flotilla", Host: "m"}); e.Source != want {
+		t.Errorf("the source is %+v, want %+v", e.Source, want)
 	}
 }
 

@@ -245,7 +245,7 @@ func (m *Member) goalOf(r *shardRunner, a assignment.Assignment, next map[shard.
 	if owned || held { // few of a thousand
 		lease = m.observer.Get(r.lease)
 	}
-	return goal{
+	g := goal{
 		desired: desired(owned, held, held && asked(lease, owner, s.Roster())),
 		Goal: shardrun.Goal{
 			Owned:   owned,
@@ -253,6 +253,10 @@ func (m *Member) goalOf(r *shardRunner, a assignment.Assignment, next map[shard.
 			Standby: !owned && next[r.shard.ID] == m.config.Member,
 		},
 	}
+	if g.Wanted {
+		g.holder, g.term = lease.Holder, lease.Transitions
+	}
+	return g
 }
 
 // desired returns the state that a claim should reach. A holder that should not own the shard keeps

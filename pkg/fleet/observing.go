@@ -19,7 +19,7 @@ func (r *shardRunner) observe(e election.Event) {
 		r.term.askedOf(e.Holder, now.Add(-e.Duration))
 	case election.EventAcquired:
 		if claim := r.claimant.Claim(); claim != nil {
-			r.term.acquire(m.incarnation, claim, e.Duration, r.born, now, m.leaves)
+			r.term.acquire(m.incarnation, claim.Before(), claim.Term(), e.Duration, r.born, now, m.leaves)
 		}
 	case election.EventStarted:
 		r.term.start()

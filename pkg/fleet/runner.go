@@ -197,14 +197,23 @@ func (r *shardRunner) leave(term int32) map[string]string {
 // goal is what a runner should reach: the state of its claim, and what it should prepare.
 type goal struct {
 	desired election.Desired
+	// holder is the incarnation that holds a Wanted shard, for term.
+	holder string
+	term   int32
 	shardrun.Goal
 }
 
 // assign gives the runner a goal.
 func (r *shardRunner) assign(g goal) {
 	r.claimant.SetDesired(g.desired)
+	if g.Wanted {
+		r.term.want(g.holder, g.term) // another one may hold it by now
+	}
 	if r.state().Goal == g.Goal {
 		return // the usual case, for most of a thousand shards
+	}
+	if !g.Owned {
+		r.term.want("", 0)
 	}
 	r.update(func(now *standing) { now.run.Goal = g.Goal })
 	r.claimant.Nudge()

@@ -13,8 +13,8 @@ import (
 type How string
 
 const (
-	// HowHandoff: as planned, from a holder that was asked for it, or from the holders of its
-	// predecessors.
+	// HowHandoff: as planned, from a holder that was asked for it, from one that left while this
+	// member prepared, or from the holders of its predecessors.
 	HowHandoff How = "handoff"
 	// HowTakeover: after the last holder's claim expired, or this member lost its own.
 	HowTakeover How = "takeover"
@@ -41,7 +41,7 @@ const (
 	ReasonExpired Reason = "expired"
 	// ReasonNew: its Lease did not exist.
 	ReasonNew Reason = "new"
-	// ReasonReleased: its last holder released it unasked.
+	// ReasonReleased: its last holder released it unasked, and this member was not waiting for it.
 	ReasonReleased Reason = "released"
 	// ReasonUnwanted: it was given up before it ran, or for no known reason.
 	ReasonUnwanted Reason = "unwanted"
@@ -106,6 +106,11 @@ type termRecord struct {
 	// has not asked since it last held the shard.
 	asked  time.Time
 	holder string
+	// wanted is the last incarnation that held the shard while this member should own it, and
+	// wantedTerm is its term. Both are zero if there was none since this member last should not own
+	// the shard.
+	wanted     string
+	wantedTerm int32
 	// open is the acquisition of a claim that neither runs nor has ended; nil if there is none.
 	open *Acquisition
 	term int32
@@ -141,14 +146,24 @@ func (t *termRecord) askedOf(holder string, at time.Time) {
 	}
 }
 
-// acquire records a new claim. took is the duration of the request, born is when the runner was
-// made. leaving reports whether an incarnation is leaving or has left.
-func (t *termRecord) acquire(self string, claim *election.Claim, took time.Duration, born, now time.Time, leaving func(string) bool) {
+// want records that this member should own the shard while holder holds it for a term. An empty
+// holder means that it should not.
+func (t *termRecord) want(holder string, term int32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	before := claim.Before()
+	t.wanted, t.wantedTerm = holder, term
+}
+
+// acquire records the claim of a new term. before is the Lease as it was, took is the duration of
+// the request, born is when the runner was made. leaving reports whether an incarnation is leaving
+// or has left.
+func (t *termRecord) acquire(
+	self string, before election.Observation, term int32, took time.Duration, born, now time.Time, leaving func(string) bool,
+) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	a := &Acquisition{Phases: map[HandoffPhase]time.Duration{PhaseAcquire: took}}
-	t.since = before.LastSign().Add(-before.Stopped())
+	t.since = stoppedAt(before)
 	switch {
 	case !before.Exists:
 		a.How, a.Reason = HowVacant, ReasonNew
@@ -165,11 +180,13 @@ func (t *termRecord) acquire(self string, claim *election.Claim, took time.Durat
 		if !t.asked.IsZero() {
 			a.Phases[PhaseAsk] = max(0, before.Seen.Sub(t.asked))
 		}
+	case before.IsReleased() && before.Transitions == t.wantedTerm && leaving(t.wanted):
+		a.How, a.Reason, a.From = HowHandoff, ReasonLeaving, t.wanted
 	default:
 		a.How, a.Reason = HowVacant, ReasonReleased
 	}
 	t.asked, t.holder = time.Time{}, ""
-	t.open, t.term, t.ready = a, claim.Term(), now
+	t.open, t.term, t.ready = a, term, now
 	t.started, t.draining, t.drain, t.late = false, time.Time{}, 0, 0
 	t.ran, t.overran, t.stopped = false, false, time.Time{}
 	t.planned = a.How == HowHandoff
@@ -192,29 +209,41 @@ func (t *termRecord) succeedDead(dead []election.Observation) {
 		return
 	}
 	// dead may include very old Leases. The holder with the latest sign of life ran the shard last.
-	last := dead[0]
-	for _, o := range dead[1:] {
-		if o.LastSign().After(last.LastSign()) {
-			last = o
-		}
-	}
-	t.open.How, t.open.Reason, t.open.From = HowTakeover, expiry(last), last.Holder
-	t.since = last.LastSign().Add(-last.Stopped())
+	t.since = stoppedAt(t.takeOverLocked(dead))
 }
 
-// succeed records that the predecessors, for which the shard has waited since waited, are gone.
+// takeOverLocked records that the shard comes from holders who died, and returns the Lease of the
+// one with the latest sign of life.
+func (t *termRecord) takeOverLocked(dead []election.Observation) election.Observation {
+	last := slices.MaxFunc(dead, func(a, b election.Observation) int { return a.LastSign().Compare(b.LastSign()) })
+	t.open.How, t.open.Reason, t.open.From = HowTakeover, expiry(last), last.Holder
+	return last
+}
+
+// stoppedAt returns when a Lease's last holder could no longer write, as far as that can be seen.
+// The Lease of a dead holder has not changed since it was acquired, so the holder's last sign of
+// life counts.
+func stoppedAt(o election.Observation) time.Time { return o.LastSign().Add(-o.Stopped()) }
+
+// succeed records that the predecessors, for which the shard has waited since waited, are gone. It
+// is a takeover if the holder of one of them died.
 func (t *termRecord) succeed(predecessors []election.Observation, waited, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.open == nil || len(predecessors) == 0 {
 		return
 	}
-	t.open.How, t.open.Reason, t.open.From = HowHandoff, ReasonPlan, ""
-	t.planned = true
-	t.open.Phases[PhaseAsk] = now.Sub(waited)
+	released := func(o election.Observation) bool { return o.Holder == "" }
+	if dead := slices.DeleteFunc(slices.Clone(predecessors), released); len(dead) > 0 {
+		t.takeOverLocked(dead)
+	} else {
+		t.open.How, t.open.Reason, t.open.From = HowHandoff, ReasonPlan, ""
+		t.open.Phases[PhaseAsk] = now.Sub(waited)
+	}
+	t.planned = t.open.How == HowHandoff
 	t.since, t.ready = now, now
 	for _, o := range predecessors {
-		if stopped := o.Seen.Add(-o.Stopped()); stopped.Before(t.since) {
+		if stopped := stoppedAt(o); stopped.Before(t.since) {
 			t.since = stopped
 		}
 	}

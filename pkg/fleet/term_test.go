@@ -413,6 +413,59 @@ func TestClaimThatEndsBeforeItsWork(t *testing.T) {
 	})
 }
 
+// TestTermAfterARelease acquires a Lease that the holder of term 7 released, or somebody emptied,
+// without being asked.
+func TestTermAfterARelease(t *testing.T) {
+	born := time.Unix(1000, 0)
+	for name, test := range map[string]struct {
+		before  func(*termRecord)
+		emptied bool
+		why     Reason
+	}{
+		"the member wanted it from one that left": {
+			before: func(r *termRecord) { r.want("a_1", 7) }, why: ReasonLeaving,
+		},
+		"another one held it in between": {
+			before: func(r *termRecord) { r.want("b_1", 6); r.want("a_1", 7) }, why: ReasonLeaving,
+		},
+		"nobody wanted it": {before: func(*termRecord) {}, why: ReasonReleased},
+		"its holder has not left": {
+			before: func(r *termRecord) { r.want("b_1", 7) }, why: ReasonReleased,
+		},
+		"another one took it over from the one that left, and released it": {
+			before: func(r *termRecord) { r.want("a_1", 6) }, why: ReasonReleased,
+		},
+		"the member wanted it until the fleet was stopped": {
+			before: func(r *termRecord) { r.want("a_1", 7); r.want("", 0) }, why: ReasonReleased,
+		},
+		"somebody emptied it": {
+			before: func(r *termRecord) { r.want("a_1", 7) }, emptied: true, why: ReasonReleased,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lease := election.Observation{Record: leaserecord.Record{Name: "x", Transitions: 7}, Exists: true, Seen: born}
+			if !test.emptied {
+				lease.Annotations = map[string]string{leaserecord.ReleasedAnnotation: "7"}
+			}
+			var r termRecord
+			test.before(&r)
+			r.acquire("self_1", lease, 8, time.Second, born, born.Add(time.Second), func(holder string) bool { return holder == "a_1" })
+			how, from := HowVacant, ""
+			if test.why == ReasonLeaving {
+				how, from = HowHandoff, "a_1"
+			}
+			if a := r.run(8, born.Add(9*time.Second)); a.How != how || a.Reason != test.why || a.From != from || a.Unowned != 9*time.Second {
+				t.Errorf("got %+v, want %s/%s from %q after 9 s", a, how, test.why, from)
+			}
+			lease.Transitions, lease.Annotations = 9, map[string]string{leaserecord.ReleasedAnnotation: "9"}
+			r.acquire("self_1", lease, 10, time.Second, born, born, func(string) bool { return true })
+			if a := r.run(10, born); a.Reason != ReasonReleased {
+				t.Errorf("the next time: got %s/%s, want %s: it has not wanted the shard since", a.How, a.Reason, ReasonReleased)
+			}
+		})
+	}
+}
+
 // TestTermOfSuccessors tests predecessors that were released one after another, and some whose
 // holders died.
 func TestTermOfSuccessors(t *testing.T) {
@@ -421,16 +474,28 @@ func TestTermOfSuccessors(t *testing.T) {
 	predecessor := func(holder string, seen int) election.Observation {
 		return election.Observation{Record: leaserecord.Record{Name: holder, Holder: holder}, Exists: true, Seen: at(seen)}
 	}
-	claim := func() *election.Claim { return election.EndlessClaim(t.Context(), "x", "self_1") }
 	acquired := func() *termRecord {
 		var successor termRecord
-		successor.acquire("self_1", claim(), time.Second, born, at(1), func(string) bool { return false })
+		successor.acquire("self_1", election.Observation{}, 0, time.Second, born, at(1), func(string) bool { return false })
 		return &successor
 	}
 	successor := acquired()
 	successor.succeed([]election.Observation{predecessor("", 5), predecessor("", 3), predecessor("", 4)}, at(2), at(6))
 	if a := successor.run(0, at(8)); a.How != HowHandoff || a.Reason != ReasonPlan || a.Unowned != 5*time.Second || a.Phases[PhaseAsk] != 4*time.Second || a.Phases[PhaseStart] != 2*time.Second {
 		t.Errorf("after predecessors were released at 3, 4 and 5: %+v", a)
+	}
+	// The Lease of a dead holder was last seen to change when it was acquired, an hour ago.
+	dead := predecessor("b_1", -3600)
+	dead.Heartbeat = &election.Observation{Record: leaserecord.Record{Name: "b", Holder: "b_1"}, Exists: true, Seen: at(-600), Renewed: at(2)}
+	earlier := predecessor("c_1", -3600)
+	earlier.Heartbeat = &election.Observation{Record: leaserecord.Record{Name: "c", Holder: "c_1"}, Exists: true, Seen: at(-600), Renewed: at(1)}
+	successor = acquired()
+	successor.succeed([]election.Observation{predecessor("", 5), earlier, dead}, at(2), at(20))
+	if _, planned := successor.unrun(0, at(20)); planned {
+		t.Error("a takeover counts as planned")
+	}
+	if a := successor.run(0, at(21)); a.How != HowTakeover || a.Reason != ReasonExpired || a.From != "b_1" || a.Unowned != 20*time.Second || a.Phases[PhaseAsk] != 0 || a.Phases[PhaseStart] != time.Second {
+		t.Errorf("after one predecessor was released at 5 and the holders of others died at 1 and 2: %+v", a)
 	}
 	successor = acquired()
 	successor.succeedDead([]election.Observation{predecessor("long_ago", -1000), predecessor("b_1", -2), predecessor("c_1", -700)})

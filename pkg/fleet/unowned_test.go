@@ -121,3 +121,63 @@ func TestUnownedOfAProcessThatHadToEnd(t *testing.T) {
 		a.free()
 	})
 }
+
+// TestUnownedWhileTheNextOwnerPrepares ends the holder of all shards while the next one fills its
+// caches, of all four at once. A member that leaves waits for HandoffTimeout and no longer. The
+// rest of the filling is a gap of this planned move. A fleet that was stopped meanwhile is no such
+// move.
+func TestUnownedWhileTheNextOwnerPrepares(t *testing.T) {
+	const filling = 20 * time.Second
+	for name, tc := range map[string]struct {
+		halts time.Duration
+		how   How
+		why   Reason
+	}{
+		"the holder leaves":                       {0, HowHandoff, ReasonLeaving},
+		"the fleet is stopped, and started later": {3 * time.Hour, HowVacant, ReasonReleased},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 2, func(t *testing.T, s *testFleet) {
+				log := &eventLog{}
+				s.filling = filling
+				a := s.launch("a", log.keep)
+				pass(time.Minute)
+				b := s.launch("b", log.keep)
+				s.joins("b")
+				s.drain("b", "x") // so that it wants all shards at the same time
+				pass(20 * time.Second)
+				then := time.Now()
+				s.drain("b", "")
+				s.drain("a", "x")
+				pass(2 * time.Second)
+				for _, state := range b.Shards() {
+					if state.State != StatePreparing {
+						t.Fatalf("b: %s is %s, want preparing", state.ID, state.State)
+					}
+				}
+				if tc.halts > 0 {
+					s.setStop(stopText)
+					pass(10 * time.Second)
+					s.allHeldByNobody()
+				}
+				a.stop()
+				<-a.ended
+				if tc.halts > 0 {
+					pass(tc.halts)
+					s.setStop("")
+				}
+				pass(time.Minute)
+				for _, said := range log.expect(t, then, len(s.plan.Shards()), tc.how, tc.why) {
+					got := said.Acquisition
+					if tc.halts > 0 {
+						continue
+					}
+					if got.From != a.Incarnation() || got.Unowned < filling/2 || got.Unowned > filling {
+						t.Errorf("%s: came from %s and was unowned for %v, want %s and most of the %v that caches take to fill",
+							said.ID, got.From, got.Unowned, a.Incarnation(), filling)
+					}
+				}
+			})
+		})
+	}
+}

@@ -95,6 +95,18 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
+// TestLeaderLockGivenTwice checks that the fleet holds it once. It has one series for each.
+func TestLeaderLockGivenTwice(t *testing.T) {
+	given := []string{"b", "a", "b", "a"}
+	f := newFleet(t, func(o *Options) { o.LeaderLocks = given })
+	if got, want := f.options.LeaderLocks, []string{"b", "a"}; !slices.Equal(got, want) {
+		t.Errorf("the leader locks are %q, want %q", got, want)
+	}
+	if !slices.Equal(given, []string{"b", "a", "b", "a"}) {
+		t.Errorf("the caller's are now %q", given)
+	}
+}
+
 func TestMistakesOfTheProgramPanic(t *testing.T) {
 	f := newFleet(t, nil)
 	f.Namespaced("issuer", nothing)

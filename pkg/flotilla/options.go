@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -67,7 +68,7 @@ type Options struct {
 	Rings []string
 	// LeaderLocks are Leases in Namespace that the fleet must hold to run anything. Name the Lease
 	// that the program used for leader election before: it keeps the old leader and the fleet
-	// apart, in both directions. Default: none.
+	// apart, in both directions. A name that is given twice counts once. Default: none.
 	LeaderLocks []string
 	// LeaderLockDelay is how long a leader lock must be without another holder before the fleet
 	// begins. A leader on client-go that releases its Lease while its controllers are still ending
@@ -159,6 +160,7 @@ func (o Options) complete() (Options, error) {
 	if o.Observe == nil {
 		o.Observe = func(fleet.Event) {}
 	}
+	o.LeaderLocks = distinct(o.LeaderLocks)
 	o.RebalanceDelay = orDefault(o.RebalanceDelay, DefaultRebalanceDelay)
 	o.LeaderLockDelay = orDefault(o.LeaderLockDelay, DefaultLeaderLockDelay)
 	o.ReplanInterval = orDefault(o.ReplanInterval, DefaultReplanInterval)
@@ -216,6 +218,17 @@ func (o Options) complete() (Options, error) {
 		errs = append(errs, fmt.Errorf("Options.%w", err))
 	}
 	return o, errors.Join(errs...)
+}
+
+// distinct returns the names in their order, each once.
+func distinct(names []string) []string {
+	var all []string
+	for _, name := range names {
+		if !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	return all
 }
 
 func orDefault(d, otherwise time.Duration) time.Duration {

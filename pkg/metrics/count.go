@@ -39,6 +39,13 @@ const (
 	actionRetire = "retire"
 )
 
+// Reasons of transitions that are neither an event's type nor the reason of a claim's end.
+const (
+	transitionAcquired = "acquired"
+	transitionWarm     = "warm"
+	transitionCold     = "cold"
+)
+
 const (
 	phasePrepare fleet.HandoffPhase = "prepare"
 	phaseRelease fleet.HandoffPhase = "release"
@@ -72,7 +79,7 @@ func (m *Metrics) countShard(e fleet.Event) {
 	ring := e.ID.Ring
 	switch e.Type {
 	case election.EventAcquired:
-		m.transitions.WithLabelValues(ring, "acquired").Inc()
+		m.transitions.WithLabelValues(ring, transitionAcquired).Inc()
 	case election.EventEnded:
 		m.transitions.WithLabelValues(ring, string(e.Reason)).Inc()
 	case election.EventReleased:
@@ -86,9 +93,9 @@ func (m *Metrics) countShard(e fleet.Event) {
 	case fleet.EventReady, fleet.EventOverdue:
 		m.transitions.WithLabelValues(ring, string(e.Type)).Inc()
 	case fleet.EventBegun:
-		how := "warm"
+		how := transitionWarm
 		if e.Err != nil {
-			how = "cold"
+			how = transitionCold
 		}
 		m.transitions.WithLabelValues(ring, how).Inc()
 	case fleet.EventRefused:
@@ -173,8 +180,17 @@ func (m *Metrics) kindOf(e fleet.Event) string {
 // causes are the reasons for each way in which a shard is acquired.
 var causes = map[fleet.How][]fleet.Reason{
 	fleet.HowHandoff:  {fleet.ReasonRebalance, fleet.ReasonLeaving, fleet.ReasonPlan},
-	fleet.HowTakeover: {fleet.ReasonExpired},
+	fleet.HowTakeover: {fleet.ReasonExpired, fleet.ReasonOverdue},
 	fleet.HowVacant:   {fleet.ReasonNew, fleet.ReasonReleased},
+}
+
+// transitions are the reasons of shard_transitions_total.
+var transitions = []string{
+	transitionAcquired, transitionWarm, transitionCold,
+	string(fleet.EventPrepared), string(fleet.EventReady), string(fleet.EventRefused), string(fleet.EventOverdue),
+	string(election.ReasonDrained), string(election.ReasonUnwanted), string(election.ReasonWorkReturned),
+	string(election.ReasonRevoked), string(election.ReasonRenewDeadline), string(election.ReasonNoRight),
+	string(election.ReasonOtherHolder), string(election.ReasonCleared), string(election.ReasonTermChanged),
 }
 
 // zero creates the counters and histograms that an alert may wait for: to Prometheus, a series that
@@ -213,6 +229,9 @@ func (m *Metrics) zeroRings() {
 			fence.RefusalClosed, fence.RefusalExpired, fence.RefusalNotPermitted,
 		} {
 			m.refusedWrites.WithLabelValues(ring.Name, string(reason))
+		}
+		for _, reason := range transitions {
+			m.transitions.WithLabelValues(ring.Name, reason)
 		}
 		for _, phase := range []fleet.HandoffPhase{
 			phasePrepare, fleet.PhaseAsk, fleet.PhaseAcquire, fleet.PhaseCatchUp, fleet.PhaseStart,

@@ -69,7 +69,8 @@ var (
 		"1 for where the shard stands on this member: preparing, prepared, waiting, starting, "+
 			"running, draining.", "ring", "shard", "state")
 	renewAge = read("shard_lease_renew_age_seconds", gauge,
-		"Seconds since this member last renewed the Lease of a shard that it holds.", "ring", "shard")
+		"Seconds since this member's last confirmed heartbeat, for each shard that it holds. The "+
+			"claim ends at the renew deadline.", "ring", "shard")
 	objects = read("shard_objects", gauge,
 		"Objects of the shard's namespaces in the caches of its holder, as it counted them "+
 			"last.", "ring", "shard")

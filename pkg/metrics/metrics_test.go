@@ -96,6 +96,38 @@ func TestStates(t *testing.T) {
 	})
 }
 
+// TestFirstEventIsAnIncrease checks that counters of rings begin at 0: to Prometheus, a series that
+// begins with 1 has not increased.
+func TestFirstEventIsAnIncrease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, registry := busy(t, Options{Fleet: "flotilla"})
+		all := gathered(t, registry)
+		require := func(name string, labels map[string]string) {
+			t.Helper()
+			labels["ring"] = "namespaces"
+			if !slices.ContainsFunc(all[name], func(s series) bool { return maps.Equal(s.labels, labels) }) {
+				t.Errorf("there is no %s%v", name, labels)
+			}
+		}
+		for _, reason := range []string{
+			"acquired", "prepared", "warm", "cold", "ready", "refused", "overdue", "drained", "unwanted", "work-returned",
+			"revoked", "renew-deadline", "no-right", "other-holder", "cleared", "term-changed",
+		} {
+			require("flotilla_shard_transitions_total", map[string]string{"reason": reason})
+		}
+		for how, reasons := range map[string][]string{
+			"handoff": {"rebalance", "leaving", "plan"}, "takeover": {"expired", "overdue"}, "vacant": {"new", "released"},
+		} {
+			require("flotilla_shard_unowned_seconds_count", map[string]string{"how": how})
+			for _, reason := range reasons {
+				for _, result := range []string{"running", "refused", "abandoned"} {
+					require("flotilla_shard_acquisitions_total", map[string]string{"how": how, "reason": reason, "result": result})
+				}
+			}
+		}
+	})
+}
+
 // TestTwoFleets has the members of two fleets in one process, in every way that keeps their series
 // apart, and counts an event of the first.
 func TestTwoFleets(t *testing.T) {

@@ -1,6 +1,7 @@
 package monitoring
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,13 +57,15 @@ func TestAutoscale(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	read := map[string]bool{}
 	for _, s := range readings[0].Selectors {
-		if name := strings.TrimSuffix(s.Metric, "_bucket"); !strings.Contains(string(metrics), "`"+name+"`") {
+		name := strings.TrimSuffix(s.Metric, "_bucket")
+		if read[name] = true; !strings.Contains(string(metrics), "`"+name+"`") {
 			t.Errorf("rule.yaml reads %s, which docs/metrics.md does not have", s.Metric)
 		}
 	}
-	if len(readings[0].Selectors) != 2 {
-		t.Errorf("rule.yaml reads %v, want two series", readings[0].Selectors)
+	if len(read) != 4 {
+		t.Errorf("rule.yaml reads %v, want four metrics", read)
 	}
 
 	chart, err := os.ReadFile(filepath.Join(root(t), "deploy/chart/templates/autoscaler.yaml"))
@@ -91,7 +94,7 @@ func TestAutoscale(t *testing.T) {
 	}
 }
 
-// TestAnotherMemberWouldHelp evaluates the rule with promtool for fleets of two.
+// TestAnotherMemberWouldHelp evaluates the rule with promtool for small fleets.
 func TestAnotherMemberWouldHelp(t *testing.T) {
 	needPromtool(t)
 	spec, _ := autoscaleGroups(t)
@@ -108,24 +111,50 @@ func TestAnotherMemberWouldHelp(t *testing.T) {
 		return file
 	}
 	write("rules.yaml", spec)
+	type member struct {
+		// buckets has what is added to each bucket in a minute; nil if there are no queues.
+		buckets        []int
+		owned, desired string
+	}
 	// Ten items a minute that wait less than 0.1 s, or between 1 and 10 s, or none.
-	quick, late, none := []string{"0+10x60", "0+10x60", "0+10x60", "0+10x60"}, []string{"0x60", "0x60", "0+10x60", "0+10x60"}, []string{"0x60", "0x60", "0x60", "0x60"}
-	fleet := func(members ...[]string) []map[string]string {
+	quick, late, none := []int{10, 10, 10, 10}, []int{0, 0, 10, 10}, []int{0, 0, 0, 0}
+	holds := func(buckets []int) member { return member{buckets, "1x60", "1x60"} }
+	drained, coming := member{nil, "0x60", "0x60"}, member{nil, "0x60", "1x60"}
+	leaving := member{none, "1x60", "0x60"}
+	idle := member{none, "1x10 0x50", "1x10 0x50"} // drained after ten minutes; its series go on
+	fleet := func(members ...member) []map[string]string {
 		var series []map[string]string
+		add := func(metric, labels, values string) {
+			series = append(series, map[string]string{"series": metric + "{" + labels + "}", "values": values})
+		}
 		for i, m := range members {
 			labels := `namespace="kube-system",job="flotilla",instance="` + string(rune('a'+i)) + `"`
-			series = append(series, map[string]string{"series": "flotilla_plan_generation{" + labels + "}", "values": "1x60"})
-			for j, le := range []string{"0.1", "1", "10", "+Inf"} {
-				series = append(series, map[string]string{"series": "flotilla_shard_queue_duration_seconds_bucket{" + labels + `,ring="r",shard="0",le="` + le + `"}`, "values": m[j]})
+			ofShard := fmt.Sprintf(`%s,ring="r",shard="%d"`, labels, i)
+			add("flotilla_plan_generation", labels, "1x60")
+			add("flotilla_shard_owned", ofShard, m.owned)
+			add("flotilla_shard_desired", ofShard, m.desired)
+			for j, n := range m.buckets {
+				le := []string{"0.1", "1", "10", "+Inf"}[j]
+				add("flotilla_shard_queue_duration_seconds_bucket", fmt.Sprintf(`%s,le="%s"`, ofShard, le), fmt.Sprintf("0+%dx60", n))
 			}
 		}
 		return series
 	}
 	var tests []map[string]any
 	for _, tc := range []struct {
-		members [][]string
+		members []member
 		want    float64
-	}{{[][]string{late, late}, 9.1}, {[][]string{late, quick}, 0.09}, {[][]string{late, none}, 0}, {[][]string{none, none}, 0}} {
+	}{
+		{[]member{holds(late), holds(late)}, 9.1},
+		{[]member{holds(late), holds(quick)}, 0.09},
+		{[]member{holds(late), holds(none)}, 0},
+		{[]member{holds(none), holds(none)}, 0},
+		{[]member{holds(late), holds(late), drained}, 9.1},
+		{[]member{holds(late), holds(late), idle}, 9.1},
+		{[]member{holds(late), holds(late), coming}, 0},
+		{[]member{holds(late), holds(late), leaving}, 0},
+		{[]member{drained, drained}, 0},
+	} {
 		tests = append(tests, map[string]any{
 			"interval": "1m", "input_series": fleet(tc.members...),
 			"promql_expr_test": []map[string]any{{

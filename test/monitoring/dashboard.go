@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // Dashboard is the part of a Grafana dashboard that the tests read.
@@ -91,12 +93,16 @@ func LoadDashboard(file string) (Dashboard, error) {
 type Variables struct {
 	Namespace, Job string
 	// RateInterval is four times the scrape interval, as in Grafana.
-	RateInterval string
+	RateInterval time.Duration
 }
 
 // Fill puts the values into an expression, and selects all rings and all members.
 func (v Variables) Fill(expr string) string {
-	return strings.NewReplacer("$namespace", v.Namespace, "$job", v.Job, "$ring", ".+", "$instance", ".+", "$__rate_interval", v.RateInterval).Replace(expr)
+	return strings.NewReplacer(
+		"$namespace", v.Namespace, "$job", v.Job, "$ring", ".+", "$instance", ".+",
+		"$__rate_interval_ms", strconv.FormatInt(v.RateInterval.Milliseconds(), 10),
+		"$__rate_interval", v.RateInterval.String(),
+	).Replace(expr)
 }
 
 // Query is a query of a panel, with values for its variables.

@@ -2,11 +2,15 @@ package monitoring
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
 )
 
 func dashboard(t *testing.T) Dashboard {
@@ -28,6 +32,54 @@ func TestDashboard(t *testing.T) {
 	}
 	if _, err := Read(tool(t, "promexpr"), expressions(d)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPanelsCountWhatIsNew evaluates the panels about times of handoffs for a process whose first
+// scrape finds some. They are new if the process is, and may be days old otherwise.
+func TestPanelsCountWhatIsNew(t *testing.T) {
+	needPromtool(t)
+	const scraped, window = 30 * time.Minute, time.Minute
+	var tests []map[string]any
+	for name, began := range map[string]time.Duration{"old": -24 * time.Hour, "new": scraped - window/2} {
+		f, want := fleet{}, is(name == "new")
+		f.set(members[0], "process_start_time_seconds", "", scraped, length, began.Seconds())
+		for _, le := range []string{"1", "+Inf"} {
+			for metric, labels := range map[string]string{
+				"flotilla_shard_unowned_seconds_bucket": `how="handoff"`, "flotilla_handoff_phase_seconds_bucket": `phase="start"`,
+			} {
+				f.set(members[0], metric, fmt.Sprintf(`ring="namespaces",%s,le=%q`, labels, le), scraped, length, 7)
+			}
+			f.set(members[0], "flotilla_shard_unowned_seconds_bucket", fmt.Sprintf(`ring="namespaces",how="takeover",le=%q`, le), scraped, length, 7)
+		}
+		var series, checks []map[string]any
+		for name, row := range f {
+			series = append(series, map[string]any{"series": name, "values": values(row)})
+		}
+		for _, q := range dashboard(t).Queries(Variables{Namespace: "kube-system", Job: "flotilla", RateInterval: window}) {
+			if !strings.Contains(q.Expr, "flotilla_shard_unowned_seconds_bucket") && !strings.Contains(q.Expr, "flotilla_handoff_phase_seconds_bucket") {
+				continue
+			}
+			checks = append(checks, map[string]any{
+				"expr": "count(" + q.Expr + " >= 0) or vector(0)", "eval_time": scraped.String(),
+				"exp_samples": []map[string]any{{"labels": "{}", "value": want}},
+			})
+		}
+		if len(checks) != 7 {
+			t.Errorf("%d queries are about times of handoffs, want seven", len(checks))
+		}
+		tests = append(tests, map[string]any{"name": name, "interval": interval.String(), "input_series": series, "promql_expr_test": checks})
+	}
+	content, err := yaml.Marshal(map[string]any{"evaluation_interval": interval.String(), "tests": tests})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "panels.yaml")
+	if err := os.WriteFile(file, content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, promtool := range promtools(t) {
+		run(t, promtool, "test", "rules", file)
 	}
 }
 
@@ -82,7 +134,7 @@ func row(d *Dashboard, n int) int {
 
 func expressions(d Dashboard) []string {
 	var all []string
-	for _, q := range d.Queries(Variables{Namespace: "kube-system", Job: "flotilla", RateInterval: "1m"}) {
+	for _, q := range d.Queries(Variables{Namespace: "kube-system", Job: "flotilla", RateInterval: time.Minute}) {
 		all = append(all, q.Expr)
 	}
 	return all
@@ -105,7 +157,7 @@ func complaints(d Dashboard) []string {
 	if d.SchemaVersion < 39 || d.UID == "" || d.Title == "" {
 		all = append(all, fmt.Sprintf("schema version %d, uid %q, title %q: want one of Grafana 11 or later, and both names", d.SchemaVersion, d.UID, d.Title))
 	}
-	known := map[string]bool{"__rate_interval": true}
+	known := map[string]bool{"__rate_interval": true, "__rate_interval_ms": true}
 	for _, v := range d.Templating.List {
 		known[v.Name] = true
 	}

@@ -27,8 +27,12 @@ var (
 	nan    = math.NaN()
 )
 
-// stockLock is the label of the leader lock.
-const stockLock = `lease="kube-controller-manager"`
+// stockLock is the label of the leader lock, and secondLock that of one which the fleet takes after
+// it.
+const (
+	stockLock  = `lease="kube-controller-manager"`
+	secondLock = `lease="cloud-controller-manager"`
+)
 
 // healthy returns a fleet of three without any problem, for the whole length.
 func healthy() fleet {
@@ -62,7 +66,7 @@ func healthy() fleet {
 		f.set(m, "flotilla_informer_resources", `filtered_by="client"`, 0, length, 0)
 		f.set(m, "flotilla_informer_resources", `filtered_by="server"`, 0, length, 40)
 		f.set(m, "flotilla_informer_failing", "", 0, length, 0)
-		f.set(m, "process_start_time_seconds", "", 0, length, float64(1000+i))
+		f.set(m, "process_start_time_seconds", "", 0, length, -float64(24*3600+i)) // long before the scenario
 		f.set(m, "up", "", 0, length, 1)
 	}
 	return f
@@ -182,7 +186,7 @@ func (f fleet) restart(i int, at, away time.Duration) {
 	f.rehash(back, "aaaa")
 	f.live(at, back, 2)
 	f.live(back, length, 3)
-	f.set(m, "process_start_time_seconds", "", at, length, 2000+at.Seconds())
+	f.set(m, "process_start_time_seconds", "", at, length, (at + away).Seconds())
 	f.gone(m, at+interval, at+interval+away)
 }
 

@@ -158,6 +158,33 @@ func ownership() []scenario {
 			f.set(members[1], "flotilla_shard_state", shardLabels("namespaces/01")+`,state="running"`, from, to, nan)
 			f.set(members[1], "flotilla_shard_state", shardLabels("namespaces/01")+`,state="starting"`, from, to, 1)
 		}, []moment{quiet(from + 4*minute), fires(from+6*minute, "FlotillaShardNotStarting"), quiet(to)}},
+		{"a shard starts on one member after another", func(f fleet) {
+			f.all("flotilla_shard_owned", shardLabels("namespaces/01"), from, to, 0)
+			f.set(members[1], "flotilla_shard_state", shardLabels("namespaces/01")+`,state="running"`, from, to, nan)
+			// Each member that starts it dies a minute later. The next one takes over after another
+			// half minute.
+			for n := range 8 {
+				m, at := members[(n+1)%3], from+time.Duration(n)*90*second
+				f.set(m, "flotilla_shard_owned", shardLabels("namespaces/01"), at, at+minute, 1)
+				f.set(m, "flotilla_shard_state", shardLabels("namespaces/01")+`,state="starting"`, at, at+minute, 1)
+				f.gone(m, at+minute, at+90*second)
+			}
+			well := from + 12*minute
+			f.set(members[1], "flotilla_shard_owned", shardLabels("namespaces/01"), well, to, 1)
+			f.set(members[1], "flotilla_shard_state", shardLabels("namespaces/01")+`,state="running"`, well, to, 1)
+		}, []moment{
+			quiet(from + 4*minute), fires(from+6*minute, "FlotillaShardNotStarting"),
+			fires(from+11*minute+45*second, "FlotillaShardNotStarting"), quiet(from + 12*minute), quiet(to),
+		}},
+		{"a shard moves every two minutes and takes one to start", func(f fleet) {
+			for n := range 10 {
+				last, next, at := members[(n+1)%3], members[(n+2)%3], from+time.Duration(n)*2*minute
+				f.move("namespaces/01", last, next, at)
+				f.set(last, "flotilla_shard_state", shardLabels("namespaces/01")+`,state="running"`, at, length, nan)
+				f.set(next, "flotilla_shard_state", shardLabels("namespaces/01")+`,state="starting"`, at, at+minute, 1)
+				f.set(next, "flotilla_shard_state", shardLabels("namespaces/01")+`,state="running"`, at+minute, length, 1)
+			}
+		}, always()},
 		{"the leader lock is held by others", func(f fleet) {
 			f.all("flotilla_leader_lock_held", stockLock, from, to, 0)
 			for id := range owners {
@@ -181,6 +208,32 @@ func ownership() []scenario {
 			quiet(from + 160*second), fires(from+200*second, "FlotillaLeaderLockWithoutHolder"),
 			fires(from+11*minute, "FlotillaLeaderLockWithoutHolder", "FlotillaLeaderLockNotHeld"),
 			fires(to-interval, "FlotillaLeaderLockWithoutHolder", "FlotillaLeaderLockNotHeld"), quiet(to),
+		}},
+		{"the fleet waits for the first of two leader locks, and nobody holds the second", func(f fleet) {
+			f.all("flotilla_leader_lock_held", stockLock, from, to, 0)
+			f.all("flotilla_leader_lock_holder_live", stockLock, to-10*minute, to, 0)
+			f.all("flotilla_leader_lock_held", secondLock, 0, length, 1)
+			f.all("flotilla_leader_lock_holder_live", secondLock, 0, length, 1)
+			f.all("flotilla_leader_lock_held", secondLock, from, to, 0)
+			f.all("flotilla_leader_lock_holder_live", secondLock, from, to, 0)
+			for id := range owners {
+				f.all("flotilla_shard_owned", shardLabels(id), from, to, 0)
+			}
+		}, []moment{
+			quiet(from + 9*minute), fires(from+11*minute, "FlotillaLeaderLockNotHeld"),
+			// Then the holder of the first one dies.
+			fires(to-9*minute, "FlotillaLeaderLockNotHeld"),
+			fires(to-7*minute, "FlotillaLeaderLockNotHeld", "FlotillaLeaderLockWithoutHolder"), quiet(to),
+		}},
+		{"the fleet holds the first of two leader locks, and the holder of the second is dead", func(f fleet) {
+			f.all("flotilla_leader_lock_held", secondLock, from, to, 0)
+			f.all("flotilla_leader_lock_holder_live", secondLock, from, to, 0)
+			for id := range owners {
+				f.all("flotilla_shard_owned", shardLabels(id), from, to, 0)
+			}
+		}, []moment{
+			quiet(from + minute), fires(from+3*minute, "FlotillaLeaderLockWithoutHolder"),
+			fires(to-interval, "FlotillaLeaderLockNotHeld", "FlotillaLeaderLockWithoutHolder"), quiet(to),
 		}},
 		{"one member does not see that the leader lock is renewed", func(f fleet) {
 			f.set(members[1], "flotilla_leader_lock_holder_live", stockLock, from, to, 0)
@@ -252,6 +305,18 @@ func plans() []scenario {
 			f.set(members[1], "flotilla_ring_hash_info", `ring="cluster",hash="aaaa"`, from, to, nan)
 			f.set(members[1], "flotilla_ring_hash_info", `ring="cluster",hash="dddd"`, from, to, 1)
 		}, []moment{quiet(from + 9*minute), fires(from+11*minute, "FlotillaMembersDisagree"), quiet(to)}},
+		{"a member joins for half an hour", func(f fleet) {
+			for _, ring := range []string{"namespaces", "cluster"} {
+				f.set(members[1], "flotilla_ring_hash_info", fmt.Sprintf(`ring=%q,hash="aaaa"`, ring), from, to, nan)
+				f.set(members[1], "flotilla_ring_hash_info", fmt.Sprintf(`ring=%q,hash="0000"`, ring), from, to, 1)
+				f.set(members[1], "flotilla_ring_members", fmt.Sprintf(`ring=%q`, ring), from, to, 0)
+			}
+			for id, owner := range owners {
+				if owner == 1 {
+					f.move(id, members[1], members[2], from)
+				}
+			}
+		}, always()},
 		{"a member has an older plan", func(f fleet) {
 			f.set(members[1], "flotilla_plan_generation", "", from, to, 6)
 		}, []moment{quiet(from + 9*minute), fires(from+11*minute, "FlotillaMembersDisagree"), quiet(to)}},
@@ -319,6 +384,18 @@ func others() []scenario {
 			f.set(members[1], "flotilla_informer_resources", `filtered_by="client"`, from, to, 40)
 			f.set(members[1], "flotilla_informer_resources", `filtered_by="server"`, from, to, 0)
 		}, []moment{quiet(from + 29*minute), fires(from+31*minute, "FlotillaClientSideFiltering"), quiet(to)}},
+		{"a member filtered by itself while it had ranges", func(f fleet) {
+			noRanges(f, from)
+			f.set(members[1], "flotilla_informer_resources", `filtered_by="client"`, 0, length, 40)
+			f.set(members[1], "flotilla_informer_resources", `filtered_by="server"`, 0, length, 0)
+		}, always()},
+		{"the API server filtered while a member had ranges that has none now", func(f fleet) {
+			noRanges(f, from)
+			for _, m := range []string{members[0], members[2]} {
+				f.set(m, "flotilla_informer_resources", `filtered_by="client"`, from, length, 40)
+				f.set(m, "flotilla_informer_resources", `filtered_by="server"`, from, length, 0)
+			}
+		}, always()},
 		{"members filter resources of aggregated APIs by themselves", func(f fleet) {
 			f.all("flotilla_informer_resources", `filtered_by="client"`, from, to, 12)
 			feature(f, "10.0.0.1", 1)
@@ -344,12 +421,21 @@ func others() []scenario {
 			[]moment{quiet(from - minute), fires(from+2*minute, "FlotillaUnownedTooLong"), quiet(from + 33*minute)}},
 		{"handoffs of a process that has just started do", func(f fleet) {
 			handoffs(f, members[1], from, 10, 8)
-			for series := range f {
-				if strings.HasPrefix(series, "flotilla_shard_unowned_seconds_bucket") {
-					f.setFunc(series, 0, from, func(int) float64 { return nan })
-				}
-			}
+			unscraped(f, "flotilla_shard_unowned_seconds_bucket", 0, from)
+			f.set(members[1], "process_start_time_seconds", "", from, length, from.Seconds())
 		}, []moment{fires(from+2*minute, "FlotillaUnownedTooLong"), quiet(from + 33*minute)}},
+		{"handoffs did long before the fleet was first scraped", func(f fleet) {
+			handoffs(f, members[1], 0, 10, 8)
+			unscraped(f, "flotilla_shard_unowned_seconds_bucket", 0, from)
+		}, always()},
+		{"handoffs did long before nobody could scrape for a while", func(f fleet) {
+			handoffs(f, members[1], 0, 10, 8)
+			unscraped(f, "flotilla_shard_unowned_seconds_bucket", from, from+10*minute)
+		}, always()},
+		{"handoffs do soon after the fleet was first scraped", func(f fleet) {
+			handoffs(f, members[1], from+5*minute, 10, 8)
+			unscraped(f, "flotilla_shard_unowned_seconds_bucket", 0, from)
+		}, []moment{quiet(from + 5*minute - interval), fires(from+7*minute, "FlotillaUnownedTooLong"), quiet(from + 40*minute)}},
 		{"one handoff of many does", func(f fleet) { handoffs(f, members[1], from, 50, 1) }, always()},
 	}
 }
@@ -475,6 +561,22 @@ func waitsOf(f fleet, member int, from, to time.Duration, items float64, late bo
 	for le, step := range map[string]float64{"0.1": soon, "1": soon, "10": items, "+Inf": items} {
 		labels := shardLabels(fmt.Sprintf("namespaces/0%d", member)) + fmt.Sprintf(",le=%q", le)
 		f.setFunc(key(members[member], "flotilla_shard_queue_duration_seconds_bucket", labels), 0, length, counter(from, to, step))
+	}
+}
+
+// noRanges leaves the second member with shards of the other ring only.
+func noRanges(f fleet, from time.Duration) {
+	f.move("namespaces/01", members[1], members[2], from)
+	f.set(members[1], "flotilla_shard_objects", shardLabels("namespaces/01"), from, length, nan)
+	f.set(members[2], "flotilla_shard_objects", shardLabels("namespaces/01"), from, length, 1000)
+}
+
+// unscraped removes a metric's samples between two moments.
+func unscraped(f fleet, metric string, from, to time.Duration) {
+	for series := range f {
+		if strings.HasPrefix(series, metric+"{") {
+			f.setFunc(series, from, to, func(int) float64 { return nan })
+		}
 	}
 }
 

@@ -2,7 +2,7 @@ package metrics
 
 import (
 	"errors"
-	"sync/atomic"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	k8smetrics "k8s.io/component-base/metrics"
@@ -24,9 +24,15 @@ const component = "kube-controller-manager"
 // Master is leader_election_master_status of the process's member. All methods are safe for
 // concurrent use.
 type Master struct {
-	member atomic.Pointer[fleet.Member]
 	status *k8smetrics.GaugeVec
+	// mu protects member, which is nil until Register. It is held from looking at the member's
+	// shards until the result is set: an older result must not replace a newer one.
+	mu     sync.Mutex
+	member holder
 }
+
+// holder is what Master needs of a *fleet.Member.
+type holder interface{ Shards() []fleet.ShardStatus }
 
 // NewMaster returns the metric of a member that does not exist yet.
 func NewMaster() *Master {
@@ -41,7 +47,7 @@ func NewMaster() *Master {
 // Register puts the metric on /metrics. Call it once in a process, before the member runs.
 func (m *Master) Register(member *fleet.Member) { m.register(legacyregistry.Register, member) }
 
-func (m *Master) register(with func(k8smetrics.Registerable) error, member *fleet.Member) {
+func (m *Master) register(with func(k8smetrics.Registerable) error, member holder) {
 	// client-go's elector registers this gauge under the same name when it is linked in, and does
 	// not export it. Dashboards know it, so the fleet sets it.
 	var already prometheus.AlreadyRegisteredError
@@ -51,7 +57,9 @@ func (m *Master) register(with func(k8smetrics.Registerable) error, member *flee
 		}
 	}
 	m.status.WithLabelValues(component).Set(0)
-	m.member.Store(member)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.member = member
 }
 
 // Observe follows events, and removes the series of shards that this process has nothing to do with
@@ -73,13 +81,14 @@ func (m *Master) Observe(e fleet.Event) {
 
 // holds records whether a Lease is held, and so whether this member holds anything.
 func (m *Master) holds(lease string, held float64) {
-	member := m.member.Load()
-	if member == nil { // not registered
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.member == nil { // not registered
 		return
 	}
 	m.status.WithLabelValues(lease).Set(held)
 	anything := 0.0
-	for _, s := range member.Shards() {
+	for _, s := range m.member.Shards() {
 		if s.Owned {
 			anything = 1
 		}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/version"
@@ -119,6 +122,43 @@ func TestLeaderElectionMasterStatus(t *testing.T) {
 			t.Errorf("after %s, the Lease's is %q, want %q", step.event, got, step.want)
 		}
 	}
+	if want := `leader_election_master_status{name="kube-controller-manager"} 0` + "\n"; !strings.Contains(text(t, registry), want) {
+		t.Errorf("/metrics has no %s", want)
+	}
+}
+
+// losing is a member that loses its only shard while somebody looks at its shards for the first
+// time. observe reports the loss.
+type losing struct {
+	observe func()
+	lost    atomic.Bool
+	ended   sync.WaitGroup
+}
+
+func (l *losing) Shards() []fleet.ShardStatus {
+	owned := []fleet.ShardStatus{{Owned: true}}
+	if !l.lost.CompareAndSwap(false, true) {
+		return nil
+	}
+	var observed atomic.Bool
+	l.ended.Go(func() { l.observe(); observed.Store(true) })
+	for i := 0; i < 100_000 && !observed.Load(); i++ { // it may have to wait until this returns
+		runtime.Gosched()
+	}
+	return owned
+}
+
+// TestMasterStatusIsTheLatest has a shard's loss observed while the acquisition of another one is:
+// what the member held before must not stay.
+func TestMasterStatusIsTheLatest(t *testing.T) {
+	m, registry := NewMaster(), k8smetrics.NewKubeRegistry()
+	event := func(what election.EventType, lease string) fleet.Event {
+		return fleet.Event{ID: shard.ID{Ring: "namespaces", Name: lease}, Event: election.Event{Type: what, Name: lease}}
+	}
+	member := &losing{observe: func() { m.Observe(event(election.EventEnded, "first")) }}
+	m.register(registry.Register, member)
+	m.Observe(event(election.EventAcquired, "second"))
+	member.ended.Wait()
 	if want := `leader_election_master_status{name="kube-controller-manager"} 0` + "\n"; !strings.Contains(text(t, registry), want) {
 		t.Errorf("/metrics has no %s", want)
 	}

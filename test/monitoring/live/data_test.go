@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/test/harness"
@@ -54,7 +55,7 @@ func (w *fixture) queries(t *testing.T) []monitoring.Query {
 		t.Fatal(err)
 	}
 	// Long enough to cover what happened in the run.
-	return dashboard.Queries(monitoring.Variables{Namespace: "kube-system", Job: job, RateInterval: "15m"})
+	return dashboard.Queries(monitoring.Variables{Namespace: "kube-system", Job: job, RateInterval: 15 * time.Minute})
 }
 
 // requireMetrics requires that every selector of an expression matches scraped series.
