@@ -119,6 +119,8 @@ type manager struct {
 	initialize sync.Once
 	// usable is set once the cloud is.
 	usable atomic.Bool
+	// readiness is the probe's.
+	readiness readiness
 }
 
 func newManager(ctx context.Context, c Controllers) *manager {
@@ -178,12 +180,9 @@ func (w *work) start(ctx context.Context) error {
 		return fmt.Errorf("configuring the client: %w", err)
 	}
 	refreshing, stop := context.WithCancel(ctx)
-	var beside sync.WaitGroup
-	beside.Go(func() { refresh(refreshing, asked.RESTMapper) })
-	defer func() {
-		stop()
-		beside.Wait()
-	}()
+	defer stop()
+	// Not waited for: Reset blocks while a lookup asks the API server, and changes nothing there.
+	go refresh(refreshing, asked.RESTMapper)
 	start := constructor.Constructor(
 		constructor.InitContext, shardConfig, guarded{m.Cloud, w.guard},
 	)
@@ -208,7 +207,7 @@ func (w *work) start(ctx context.Context) error {
 func (m *manager) initializeCloud(ctx context.Context) error {
 	m.initialize.Do(func() {
 		defer whenSlow(ctx, func(logger klog.Logger) {
-			logger.Info("The provider's Initialize takes long, and controllers wait for it")
+			logger.Info("Waiting for the provider's Initialize")
 		})()
 		m.Cloud.Initialize(m.processBuilder(), m.ctx.Done())
 		if user, is := m.Cloud.(cloudprovider.InformerUser); is {
@@ -218,7 +217,7 @@ func (m *manager) initializeCloud(ctx context.Context) error {
 	})
 	defer whenSlow(ctx, func(logger klog.Logger) {
 		logger.Info(
-			"Informers of the provider take long to fill, and controllers wait for them", "types",
+			"Waiting for informers of the provider to fill", "types",
 			unfilled(m.Config.SharedInformers),
 		)
 	})()
@@ -229,14 +228,38 @@ func (m *manager) initializeCloud(ctx context.Context) error {
 	return nil
 }
 
-// initialized returns an error if the member runs a shard and the cloud has never been usable. A
-// shard counts even before its controllers ask for the cloud: otherwise the member would be ready
-// while it fills their caches.
-func (m *manager) initialized(runs bool) error {
-	if runs && !m.usable.Load() {
-		return errors.New("the cloud has not been initialized")
+// patience is how long a member that was ready stays ready while the cloud of its first shard is
+// initialized. See fleet.Member.Ready for why it must.
+const patience = 5 * time.Minute
+
+// readiness is what the readiness probe remembers between two requests. It is safe for concurrent
+// use.
+type readiness struct {
+	mu sync.Mutex
+	// once is set when the member is first ready.
+	once bool
+	// since is when the probe first found a shard that runs without a cloud.
+	since time.Time
+}
+
+// ready returns an error if the member runs a shard and the cloud has never been usable. A shard
+// counts even before its controllers ask for the cloud: otherwise the member would be ready while
+// it fills their caches. fleet is why the member is otherwise not ready.
+func (m *manager) ready(fleet error, runs bool) error {
+	m.readiness.mu.Lock()
+	defer m.readiness.mu.Unlock()
+	if !runs || m.usable.Load() {
+		m.readiness.once = m.readiness.once || fleet == nil
+		m.readiness.since = time.Time{}
+		return nil
 	}
-	return nil
+	if m.readiness.since.IsZero() {
+		m.readiness.since = time.Now()
+	}
+	if m.readiness.once && time.Since(m.readiness.since) < patience {
+		return nil
+	}
+	return errors.New("the cloud has not been initialized")
 }
 
 // slow is how long something at the start of a controller may take before the log says so.

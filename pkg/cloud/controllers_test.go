@@ -92,9 +92,9 @@ func managerOf(t *testing.T, cloud cloudprovider.Interface) (m *manager, answer 
 	return newManager(ctx, Controllers{Config: c.Complete(), Cloud: cloud}), answer
 }
 
-// TestControllersWaitForTheProvidersInformers checks that no constructor runs, and so no call to
-// the cloud begins, before the informers that the provider asks for are full.
-func TestControllersWaitForTheProvidersInformers(t *testing.T) {
+// TestInitializingWaitsForTheProvidersInformers checks that initializeCloud, after which
+// controllers begin, returns only once the informers that the provider asks for are full.
+func TestInitializingWaitsForTheProvidersInformers(t *testing.T) {
 	cloud := &initializing{waits: func() {}}
 	m, answer := managerOf(t, cloud)
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -133,11 +133,12 @@ func TestAMemberIsNotReadyBeforeTheCloudIs(t *testing.T) {
 		ctx := klog.NewContext(t.Context(), logger)
 		said := func() bool {
 			text := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
-			return strings.Contains(text, "Initialize takes long")
+			return strings.Contains(text, "Waiting for the provider's Initialize")
 		}
+		fleet := errors.New("member m has not joined the fleet")
 		ready := func(when string, runs, want bool) {
 			t.Helper()
-			if err := m.initialized(runs); (err == nil) != want {
+			if err := m.ready(fleet, runs); (err == nil) != want {
 				t.Errorf("%s: %v, want ready: %t", when, err, want)
 			}
 		}
@@ -161,6 +162,28 @@ func TestAMemberIsNotReadyBeforeTheCloudIs(t *testing.T) {
 		}
 		starting.Wait()
 		ready("afterwards", true, true)
+	})
+}
+
+// TestAReadyMemberStaysReadyWhileTheCloudBegins has a member that was ready without a shard, and
+// whose cloud never begins.
+func TestAReadyMemberStaysReadyWhileTheCloudBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newManager(t.Context(), Controllers{Config: (&config.Config{}).Complete()})
+		require := func(when string, runs, want bool) {
+			t.Helper()
+			if err := m.ready(nil, runs); (err == nil) != want {
+				t.Errorf("%s: %v, want ready: %t", when, err, want)
+			}
+		}
+		require("without a shard", false, true)
+		require("with its first", true, true)
+		time.Sleep(patience - 1) // virtual
+		require("after some minutes", true, true)
+		require("without a shard again", false, true)
+		require("with another", true, true)
+		time.Sleep(patience) // virtual
+		require("after five minutes", true, false)
 	})
 }
 

@@ -20,10 +20,10 @@
 //
 // The provider's cloud is one object in each process, as upstream, and serves all shards that the
 // process ever owns. When a shard leaves and comes back, what the provider remembers may be of an
-// earlier term. Its Initialize is called when the member runs a controller for the first time,
-// which is when a stock manager would have been elected. What it starts goes on until the process
-// ends. Clients from the builder that it receives write only while the member runs any controller.
-// Controllers begin once the informers of SetInformers are full.
+// earlier term. The provider's Initialize is called when the member runs a controller for the first
+// time, which is when a stock manager would have been elected. What it starts goes on until the
+// process ends. Clients from the builder that Initialize receives write only while the member runs
+// any controller. Controllers begin once the informers of SetInformers are full.
 //
 // # How the cloud is fenced
 //

@@ -3,7 +3,6 @@ package cloud
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -53,7 +52,7 @@ func (o *fleetOptions) addFlags(fs *pflag.FlagSet) {
 			"member runs. By default it is the one of --leader-elect-resource-name: a stock "+
 			"cloud controller manager leads by that, so whichever of the two runs, the other "+
 			"one waits. 'none' is for a fleet beside which no stock one is ever started. May be "+
-			"given more than once, with different Leases.",
+			"given more than once.",
 	)
 	fs.BoolVar(
 		&o.undividedServices, "undivided-services", o.undividedServices,
@@ -69,14 +68,11 @@ func (o *fleetOptions) addFlags(fs *pflag.FlagSet) {
 func (o *fleetOptions) validate(c *config.Config) error {
 	errs := o.Common.Validate(common)
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	for i, leaderLock := range o.leaderLocks {
+	for _, leaderLock := range o.leaderLocks {
 		if why := validation.IsDNS1123Subdomain(leaderLock); len(why) > 0 {
 			fault("--leader-lock %q: must be the name of a Lease: %s", leaderLock, strings.Join(why, "; "))
 		}
-		switch {
-		case slices.Contains(o.leaderLocks[:i], leaderLock):
-			fault("--leader-lock %q: is given more than once, must name each Lease once", leaderLock)
-		case leaderLock == noLeaderLock && len(o.leaderLocks) > 1:
+		if leaderLock == noLeaderLock && len(o.leaderLocks) > 1 {
 			fault("--leader-lock %q: must be the only one", noLeaderLock)
 		}
 	}

@@ -72,9 +72,6 @@ func TestFaultsNameTheFlag(t *testing.T) {
 			o.leaderLocks = []string{"a", noLeaderLock}
 		}, "--leader-lock"},
 		{func(o *fleetOptions, _ *config.Config) { o.leaderLocks = []string{"a=b"} }, "--leader-lock"},
-		{func(o *fleetOptions, _ *config.Config) {
-			o.leaderLocks = []string{"a", "b", "a"}
-		}, `--leader-lock "a": is given more than once`},
 		{func(o *fleetOptions, _ *config.Config) { o.ReplanInterval = 1 }, "--replan-interval"},
 		{func(o *fleetOptions, _ *config.Config) { o.RebalanceDelay = -1 }, "--rebalance-delay"},
 		{func(o *fleetOptions, _ *config.Config) { o.HandoffTimeout = 0 }, "--handoff-timeout"},

@@ -119,7 +119,9 @@ func routes(m *manager, fleet *flotilla.Fleet) http.Handler {
 	healthz.InstallReadyzHandler(
 		handler, healthz.PingHealthz,
 		healthz.NamedCheck("fleet", func(*http.Request) error { return fleet.Ready() }),
-		healthz.NamedCheck("cloud", func(*http.Request) error { return m.initialized(runs(fleet)) }),
+		healthz.NamedCheck("cloud", func(*http.Request) error {
+			return m.ready(fleet.Ready(), runs(fleet))
+		}),
 	)
 	slis.SLIMetricsWithReset{}.Install(handler)
 	return handler

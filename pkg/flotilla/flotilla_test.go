@@ -95,7 +95,8 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// TestLeaderLockGivenTwice checks that the fleet holds it once. It has one series for each.
+// TestLeaderLockGivenTwice has names that are repeated. Each Lease has one series, so a
+// second one would break /metrics.
 func TestLeaderLockGivenTwice(t *testing.T) {
 	given := []string{"b", "a", "b", "a"}
 	f := newFleet(t, func(o *Options) { o.LeaderLocks = given })
@@ -402,8 +403,9 @@ func (s stuck) Run(context.Context) error  { return s.run() }
 func (s stuck) Warm(context.Context) error { return s.warm() }
 func (s stuck) Close()                     { s.close() }
 
-// TestAnErrorBesideAControllerThatHangs checks that a shard on which nothing works any more does not
-// stay owned: its fence closes and the process ends, unless the shard was to be given up meanwhile.
+// TestAnErrorBesideAControllerThatHangs checks that a shard on which nothing works any more does
+// not stay owned: its fence closes and the process ends, unless the shard was to be given up
+// meanwhile.
 func TestAnErrorBesideAControllerThatHangs(t *testing.T) {
 	failed := errors.New("the cloud is down")
 	ok, returns := func() error { return nil }, func() error { return failed }
@@ -669,8 +671,8 @@ func TestRequestsOfAControllerShareALimit(t *testing.T) {
 	}
 }
 
-// TestWritesElsewhereHaveTheForeignFence checks that the next owner waits for what a shard writes to
-// the API server, and not for what it writes to other servers.
+// TestWritesElsewhereHaveTheForeignFence checks that the next owner waits for what a shard writes
+// to the API server, and not for what it writes to other servers.
 func TestWritesElsewhereHaveTheForeignFence(t *testing.T) {
 	s, _, _ := shardOf(t, newFleet(t, nil))
 	s.process.config = &rest.Config{}

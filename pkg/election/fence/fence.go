@@ -59,7 +59,8 @@ type Claim interface {
 	Term() int32
 	// Context ends when the right does, with the reason as its cause. It may end late.
 	Context() context.Context
-	// Expiry returns when all writes must have ended, by the fence's clock; zero means never.
+	// Expiry returns when all writes must have ended, by the fence's clock; zero means never. A
+	// heartbeat may move it later, never earlier.
 	Expiry() time.Time
 	// Valid reports whether a write may start at now, a reading of the fence's clock.
 	Valid(now time.Time) bool
@@ -189,8 +190,9 @@ func (f *Fence) Wrap(rt http.RoundTripper) http.RoundTripper {
 	return &transport{fence: f, next: rt}
 }
 
-// WrapForeign is Wrap for a transport that leads to another server than the API server, such as a
-// cloud. Writes does not tell what was written there: the next holder's caches are of this cluster.
+// WrapForeign is Wrap for a transport that leads to a server other than the API server, such as a
+// cloud. Writes does not report what was written there: the next holder's caches are of this
+// cluster.
 func (f *Fence) WrapForeign(rt http.RoundTripper) http.RoundTripper {
 	return &transport{fence: f, next: rt, foreign: true}
 }
