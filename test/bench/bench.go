@@ -76,14 +76,11 @@ func benchmark(ctx context.Context, o options) error {
 	return nil
 }
 
-// mostLoad is the load average above which the machine counts as busy.
-const mostLoad = 1
-
 // warm does the first work once without a result. On a machine where nothing has run for a while
 // the first run takes up to a third longer, and it is always the same system's.
 func (b *bench) warm(ctx context.Context, first job) error {
-	if load := b.file.Machine.Load; load > mostLoad {
-		fmt.Printf("the machine has been busy: its load is %.2f, above %d. The figures will say more about that than about the systems\n", load, mostLoad)
+	if m := b.file.Machine; m.Load > float64(m.Cores) {
+		fmt.Printf("the machine has been busy: its load is %.2f, with %d cores. The figures will say more about that than about the systems\n", m.Load, m.Cores)
 	}
 	if !b.warmUp || quietScenario(first.scenario) {
 		return nil
@@ -109,6 +106,9 @@ func (b *bench) open(ctx context.Context) error {
 	before := result.File{}
 	if err := json.Unmarshal(text, &before); err != nil {
 		return fmt.Errorf("%s: %w", b.out, err)
+	}
+	if was, is := before.Versions["flotilla"], b.file.Versions["flotilla"]; was != is {
+		return fmt.Errorf("%s: its runs are of flotilla %s, and this would add runs of %s; write another file", b.out, was, is)
 	}
 	b.file.Runs, b.file.Command = before.Runs, before.Command+"; "+b.file.Command
 	return nil

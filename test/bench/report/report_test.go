@@ -295,8 +295,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestVersionsAreNotMixed has two files with the same work: of stock, which the fleet's version does
-// not change, and of a fleet.
+// TestVersionsAreNotMixed has two files with the same work: of stock, which the fleet's version
+// does not change, and of a fleet.
 func TestVersionsAreNotMixed(t *testing.T) {
 	in := func(version string, s result.System) result.File {
 		return result.File{Versions: map[string]string{"flotilla": version}, Runs: []result.Run{work(s, 1, 1)}}
