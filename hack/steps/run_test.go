@@ -25,8 +25,8 @@ func TestLacks(t *testing.T) { t.Run("browser", func(t *testing.T) { t.Skip("no 
 func TestFlag(t *testing.T)  { t.Skip("left out: takes minutes, make long RUN=planted") }
 `
 
-// patience limits how long a step waits for a file that never comes. A step at low priority may take
-// long to make it on a busy machine.
+// patience limits how long a step waits for a file that never comes. A step at low priority may
+// take long to make it on a busy machine.
 const patience = 10 * time.Minute
 
 // plant returns a runner in a directory with the planted tests, and its screen. Only the race

@@ -16,7 +16,8 @@ const (
 	// HowHandoff: as planned, from a holder that was asked for it, from one that left while this
 	// member prepared, or from the holders of its predecessors.
 	HowHandoff How = "handoff"
-	// HowTakeover: after the last holder's claim expired, or this member lost its own.
+	// HowTakeover: after the last holder's claim expired, or that of the holder of a predecessor,
+	// or this member lost its own.
 	HowTakeover How = "takeover"
 	// HowVacant: nobody held it, and nobody handed it over.
 	HowVacant How = "vacant"
@@ -107,8 +108,8 @@ type termRecord struct {
 	asked  time.Time
 	holder string
 	// wanted is the last incarnation that held the shard while this member should own it, and
-	// wantedTerm is its term. Both are zero if there was none since this member last should not own
-	// the shard.
+	// wantedTerm is its term. Both are zero if nobody has held it since this member became its
+	// owner.
 	wanted     string
 	wantedTerm int32
 	// open is the acquisition of a claim that neither runs nor has ended; nil if there is none.

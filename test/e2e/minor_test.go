@@ -150,8 +150,8 @@ func (r *minorRun) roll(t *testing.T, members []string, version, before, after s
 	t.Logf("all are of version %q; the plan was adapted and followed after another %.2f s", version, time.Since(began).Seconds())
 }
 
-// requireOrder requires that no plan was adapted to a new version while the fleet still had a member
-// of the old one.
+// requireOrder requires that no plan was adapted to a new version while the fleet still had a
+// member of the old one.
 func (r *minorRun) requireOrder(t *testing.T) {
 	t.Helper()
 	plans := 0

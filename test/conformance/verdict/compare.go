@@ -141,7 +141,7 @@ func (v Verdict) where(holds func(Spec) bool) []Spec {
 }
 
 // mostAgain is the part of the list that may pass with the fleet only when tried again, in addition
-// to what does so with the stock controller manager: one spec in so many. More are no chance.
+// to what does so with the stock controller manager: one spec in so many. More is not chance.
 const mostAgain = 20
 
 // Err returns nil if the fleet passes whatever the stock controller manager passes, little of it
