@@ -185,14 +185,14 @@ func (f *Fence) Refused() uint64 { return f.refused.Load() }
 // because work is built before its claim. Afterwards they end with the claim, or the work would
 // wait for answers that it cannot use. Any other request is refused with a *RefusedError unless the
 // claim is valid at that moment. It is cancelled, reading the answer's body included, when the
-// claim ends, and at the latest when the Lease expires, which heartbeats defer.
+// claim ends, and at the latest when the Lease would expire without another heartbeat.
 func (f *Fence) Wrap(rt http.RoundTripper) http.RoundTripper {
 	return &transport{fence: f, next: rt}
 }
 
 // WrapForeign is Wrap for a transport that leads to a server other than the API server, such as a
-// cloud. Writes does not report what was written there: the next holder's caches are of this
-// cluster.
+// cloud. Heartbeats defer the moment at which a request is cancelled. Writes does not report what
+// was written there: the next holder's caches are of this cluster.
 func (f *Fence) WrapForeign(rt http.RoundTripper) http.RoundTripper {
 	return &transport{fence: f, next: rt, foreign: true}
 }

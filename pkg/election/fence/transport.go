@@ -217,7 +217,9 @@ func outliving(parent context.Context) (context.Context, context.CancelFunc) {
 }
 
 // bound returns a context for a write: it outlives parent, and ends with the claim, or once the
-// claim's Lease has expired. Heartbeats move that moment while the write is under way.
+// claim's Lease has expired. For a foreign write, heartbeats move that moment while the write is
+// under way: a cloud may take minutes. An API server does not, and a controller whose client waits
+// for an answer that got lost, which has no timeout of its own, must be able to try again.
 func (t *transport) bound(parent context.Context, claim Claim) (context.Context, context.CancelFunc) {
 	outlives, done := outliving(parent)
 	ctx, end := t.untilEnd(outlives, claim)
@@ -226,6 +228,11 @@ func (t *transport) bound(parent context.Context, claim Claim) (context.Context,
 			end()
 			done()
 		}
+	}
+	expiry := claim.Expiry
+	if !t.foreign {
+		first := claim.Expiry()
+		expiry = func() time.Time { return first }
 	}
 	ctx, expire := context.WithCancelCause(ctx)
 	var mu sync.Mutex // guards timer
@@ -238,7 +245,7 @@ func (t *transport) bound(parent context.Context, claim Claim) (context.Context,
 			return
 		}
 		// A timer, not a deadline: the context's clock is not the claim's.
-		left := claim.Expiry().Sub(t.fence.cfg.Clock.Now())
+		left := expiry().Sub(t.fence.cfg.Clock.Now())
 		if left <= 0 {
 			expire(t.expired(claim))
 			return
