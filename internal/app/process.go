@@ -18,7 +18,7 @@ func newProcess(c *config.CompletedConfig, o *Options, endpoints *controllers.En
 	case err != nil:
 		return nil, nil, err
 	case !o.Generic.LeaderElection.LeaderElect:
-		return process, nil, process.CheckFiles()
+		return process, nil, process.Check()
 	}
 	var migration *internal.LeaderMigrationConfiguration
 	if leadermigration.Enabled(&c.ComponentConfig.Generic) {
@@ -27,7 +27,7 @@ func newProcess(c *config.CompletedConfig, o *Options, endpoints *controllers.En
 	// As in upstream, this process does not run what the migration leaves to another component.
 	left := migratedBy(migration, leadermigration.ControllerUnowned)
 	process.Leave(left)
-	if err := process.CheckFiles(); err != nil {
+	if err := process.Check(); err != nil {
 		return nil, nil, err
 	}
 	if o.Fleet.ShareKubeAPILimits {

@@ -115,7 +115,12 @@ func requireRefusals(t *testing.T, all []bad) {
 
 // TestGoodInputIsAccepted checks that the flags that the tests of refusals start from are accepted.
 func TestGoodInputIsAccepted(t *testing.T) {
-	for _, flags := range [][]string{nil, {"--leader-lock=none"}, {"--leader-elect=false"}, {"--share-kube-api-limits"}} {
+	for _, flags := range [][]string{
+		nil, {"--leader-lock=none"}, {"--leader-elect=false"}, {"--share-kube-api-limits"},
+		{"--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/16,fd00::/48"},
+		{"--enable-garbage-collector=false", "--controllers=*,-storage-version-migrator-controller"},
+		{"--cluster-cidr=garbage"}, // nothing reads it
+	} {
 		if err := refusal(t, flags); err != nil {
 			t.Errorf("%q: %v", flags, err)
 		}
@@ -148,6 +153,12 @@ func TestBadInputIsRefused(t *testing.T) {
 		{"missing CA without a key", []string{"--service-account-private-key-file=", "--root-ca-file=/nowhere/ca.crt"}, []string{"--root-ca-file", "/nowhere/ca.crt", "certificate"}},
 		{"missing recycler", []string{"--pv-recycler-pod-template-filepath-nfs=/nowhere/pod.yaml"}, []string{"--pv-recycler-pod-template-filepath-nfs", "/nowhere/pod.yaml", "manifest of a pod"}},
 		{"garbage recycler", []string{"--pv-recycler-pod-template-filepath-hostpath=" + garbage}, []string{"--pv-recycler-pod-template-filepath-hostpath", garbage, "manifest of a pod"}},
+		{"no CIDR", []string{"--allocate-node-cidrs"}, []string{"--cluster-cidr", "node-ipam-controller does not accept"}},
+		{"garbage CIDR", []string{"--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/8000"}, []string{"node-ipam-controller", "10.0.0.0/8000"}},
+		{"two CIDRs of a family", []string{"--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/16,10.1.0.0/16"}, []string{"node-ipam-controller", "--cluster-cidr"}},
+		{"small CIDR", []string{"--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/26"}, []string{"node-ipam-controller", "--cluster-cidr", "--node-cidr-mask-size"}},
+		{"mask for two families", []string{"--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/16,fd00::/48", "--node-cidr-mask-size=24"}, []string{"node-ipam-controller", "node-cidr-mask-size"}},
+		{"migrator without garbage collector", []string{"--enable-garbage-collector=false"}, []string{"--enable-garbage-collector", "storage-version-migrator-controller does not accept", "garbage collector"}},
 		{"missing kubeconfig", []string{"--kubeconfig=/nowhere/kubeconfig"}, []string{"/nowhere/kubeconfig"}},
 		{"garbage kubeconfig", []string{"--kubeconfig=" + garbage}, []string{"error loading config"}},
 	})

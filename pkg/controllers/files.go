@@ -12,10 +12,17 @@ import (
 	"k8s.io/kubernetes/pkg/volume"
 )
 
-// CheckFiles reads the files that the constructors of the controllers that this process runs will
-// read, as they do. The error names the flag and the file. A constructor that fails leaves its
-// shard without any controller, on whichever member takes it.
-func (p *Process) CheckFiles() error {
+// Check finds what constructors of the controllers that this process runs would refuse: the files
+// that they read, and flags that only they validate. The error names the flag and the file. A
+// constructor that fails leaves its shard without any controller, on whichever member takes it.
+func (p *Process) Check() error {
+	if err := p.checkFiles(); err != nil {
+		return err
+	}
+	return p.tryConstructors()
+}
+
+func (p *Process) checkFiles() error {
 	c := p.config.ComponentConfig
 	if _, _, err := signing(c); err != nil {
 		return err

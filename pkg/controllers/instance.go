@@ -430,7 +430,14 @@ func (i *Instance) Refresh(ctx context.Context) error { return i.informers.Refre
 // that one could not be built; then nothing has run.
 func (i *Instance) Run(ctx context.Context) error {
 	defer i.count()()
-	if err := i.late(); err != nil {
+	// A constructor may wait for an API server, for longer than the shard is owned.
+	stop := context.AfterFunc(ctx, i.cancel)
+	err := i.late()
+	switch {
+	case !stop():
+		i.Close()
+		return nil
+	case err != nil:
 		i.Close()
 		return err
 	}

@@ -58,7 +58,7 @@ type Process struct {
 }
 
 // NewProcess returns what all shards of this process share. It does not contact the API server.
-// Call [Process.CheckFiles] before a shard is claimed.
+// Call [Process.Check] before a shard is claimed.
 func NewProcess(c *config.CompletedConfig, endpoints *Endpoints) (*Process, error) {
 	p := &Process{
 		config:    c,
@@ -173,9 +173,9 @@ func (p *Process) Idle(controllers []string) { p.idle = sets.New(controllers...)
 // of the ring. Without it each process has them whole. Call it before anything is built.
 func (p *Process) ShareLimits() { p.limits.share() }
 
-// Runs returns those of the named controllers that this process would run: enabled by
-// --controllers, and with their feature gates on. It keeps the order. Some of them may still
-// decline when they are built, depending on other flags.
+// Runs returns those of the named controllers that this process would run: those that --controllers
+// enables. It keeps the order. Some of them may still decline when they are built, depending on
+// feature gates and other flags.
 //
 // Like upstream, it runs serviceaccount-token whatever --controllers says, if it has the key to
 // sign tokens.

@@ -98,3 +98,29 @@ func TestOwnersEndWithTheInstance(t *testing.T) {
 		i.Close()
 	})
 }
+
+// TestStopWhileAConstructorWaits ends a shard while a controller that is built late waits for the
+// API server: Run returns when the constructor does, and nothing has run.
+func TestStopWhileAConstructorWaits(t *testing.T) {
+	for name, late := range map[string]error{"the constructor fails": errors.New("could not list"), "it succeeds": nil} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				i := newInstance(t)
+				i.ctx, i.cancel = context.WithCancel(t.Context())
+				i.running = func() { t.Error("something has run") }
+				i.late = func() error {
+					<-i.ctx.Done()
+					return late
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- i.Run(ctx) }()
+				synctest.Wait()
+				stop()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
