@@ -31,8 +31,8 @@ import (
 const (
 	// binVariable names the environment variable that replaces bin/.
 	binVariable = "FLOTILLA_E2E_BIN"
-	// fenceActs is how long the API server may take to act on a mark on a busy machine, while writes
-	// are sent in a loop. It takes about 20 ms on an idle one.
+	// fenceActs is how long the API server may take to act on a mark on a busy machine, while
+	// writes are sent in a loop. It takes about 20 ms on an idle one.
 	fenceActs = time.Minute
 	// fenceActsOnce is the same for the quickest of some marks.
 	fenceActsOnce = 5 * time.Second

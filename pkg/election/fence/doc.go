@@ -6,9 +6,9 @@
 //
 //   - The fence sends a mutating request only if the claim was valid at a reading of the clock made
 //     for that request. It gives the request up when the claim ends, or when its Lease expires.
-//     While heartbeats go on, a request to a server other than the API server may take longer than
-//     a lease duration. One to the API server may not: an answer that got lost would hold up its
-//     controller for ever.
+//     While heartbeats go on, a request to a server other than the API server may take longer
+//     than a lease duration. One to the API server may not: an answer that got lost would hold up
+//     its controller for ever.
 //   - It hands the body of a mutating request to the connection only while the claim's Lease has not
 //     expired, by another reading of the clock. So a process that was suspended after the first
 //     reading does not send the request when it resumes, nor does a transport that tries it again.
