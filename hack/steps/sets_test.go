@@ -85,21 +85,29 @@ func testsOf(t *testing.T, c command) []string {
 		if !slices.ContainsFunc(c.args, func(arg string) bool { return matches(arg, folder) }) {
 			continue
 		}
-		files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, file := range files {
-			source, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+		for _, source := range testFiles(t, folder) {
 			for _, match := range testFunc.FindAllSubmatch(source, -1) {
 				tests = append(tests, string(match[1]))
 			}
 		}
 	}
 	return tests
+}
+
+// testFiles returns the contents of a folder's test files by their paths.
+func testFiles(t *testing.T, folder string) map[string][]byte {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources := make(map[string][]byte, len(files))
+	for _, file := range files {
+		if sources[file], err = os.ReadFile(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return sources
 }
 
 // longer are the steps beyond `make test-all` that tests may be left out for. CONTRIBUTING.md lists
@@ -116,15 +124,7 @@ func TestWhatIsLeftOutIsRun(t *testing.T) {
 		if folder == "hack/steps" {
 			continue // its fixtures name steps
 		}
-		files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, file := range files {
-			source, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+		for file, source := range testFiles(t, folder) {
 			for _, match := range leftOutFor.FindAllSubmatch(source, -1) {
 				name := string(match[1])
 				waits[name] = true

@@ -38,6 +38,9 @@ func benchmark(ctx context.Context, o options) error {
 	if err := b.open(ctx); err != nil {
 		return err
 	}
+	if m := b.file.Machine; m.Load > float64(m.Cores) {
+		fmt.Printf("the machine has been busy: its load is %.2f, with %d cores. The figures will say more about that than about the systems\n", m.Load, m.Cores)
+	}
 	jobs, failed := o.jobs(), 0
 	if o.empty && (o.background > 0 || strings.Contains(o.scenarios, scenario.Steady)) {
 		if err := b.measureEmpty(ctx); err != nil {
@@ -79,9 +82,6 @@ func benchmark(ctx context.Context, o options) error {
 // warm does the first work once without a result. On a machine where nothing has run for a while
 // the first run takes up to a third longer, and it is always the same system's.
 func (b *bench) warm(ctx context.Context, first job) error {
-	if m := b.file.Machine; m.Load > float64(m.Cores) {
-		fmt.Printf("the machine has been busy: its load is %.2f, with %d cores. The figures will say more about that than about the systems\n", m.Load, m.Cores)
-	}
 	if !b.warmUp || quietScenario(first.scenario) {
 		return nil
 	}
