@@ -101,7 +101,11 @@ build() {
 	build) set -- build -C "$module" ;;
 	test) set -- test -C "$module" -c -vet=off ;;
 	esac
-	go "$@" -trimpath -buildvcs=false ${tags:+-tags=$tags} -ldflags "$ldflags" -o "$bin/$name" "$package"
+	go "$@" -trimpath -buildvcs=false ${tags:+-tags=$tags} -ldflags "$ldflags" -o "$bin/$name" "$package" || {
+		echo "[$position] $name: not built" >&2
+		failed="$failed $name"
+		return
+	}
 	echo "$want" >"$stamps/$name"
 	echo "[$position] $name: built in $(($(date +%s) - began)) s"
 }
@@ -118,10 +122,14 @@ for name in "$@"; do
 	describe "$name" # a misspelt name must fail before minutes of building, not after
 done
 mkdir -p "$stamps"
-n=0
+n=0 failed=
 start=$(date +%s)
 for name in "$@"; do
 	n=$((n + 1))
 	build "$name" "$n of $#"
 done
+[ -z "$failed" ] || {
+	echo "build-tools: not built:$failed" >&2
+	exit 1
+}
 echo "tools: $# in bin/ after $(($(date +%s) - start)) s"

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -66,15 +67,15 @@ func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 	// Quick steps that run nothing built come first in every set, and do not wait for ten minutes
 	// of building.
 	first := slices.IndexFunc(steps, func(s step) bool { return s.member || len(s.tools) > 0 })
-	all := slices.Insert(slices.Clone(steps), max(first, 0), prepare(steps)...)
+	all := slices.Insert(slices.Clone(steps), max(first, 0), prepare(r.able(ctx, steps))...)
 	results := make([]result, len(all))
-	broken := ""
+	broken := map[string]bool{}
 	one := func(r runner, s step) result {
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return result{step: s.name, state: failed, why: "not run: interrupted"}
-		case broken != "" && (s.member || len(s.tools) > 0):
-			return result{step: s.name, state: failed, why: "not run: " + broken + " failed"}
+		}
+		if why := r.unbuilt(s, broken); why != "" && len(r.able(ctx, []step{s})) > 0 {
+			return result{step: s.name, state: failed, why: "not run: " + why}
 		}
 		if len(args) > 0 && slices.ContainsFunc(steps, func(asked step) bool { return asked.name == s.name }) {
 			s = s.with(args)
@@ -88,7 +89,7 @@ func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 		}
 		r.together(all[i:end], results[i:end], one)
 		if name := all[i].name; (name == toolsName || name == binaryName) && results[i].state == failed {
-			broken = name
+			broken[name] = true
 		}
 		i = end
 	}
@@ -197,6 +198,30 @@ func (s *shared) Write(p []byte) (int, error) {
 // Names of the steps that build what other steps run.
 const toolsName, binaryName = "tools", "build"
 
+// able returns the steps whose needs are met. Nothing is built for the others, which are skipped.
+func (r runner) able(ctx context.Context, steps []step) []step {
+	return slices.DeleteFunc(slices.Clone(steps), func(s step) bool {
+		return slices.ContainsFunc(s.needs, func(n need) bool { return r.missing(ctx, n) != "" })
+	})
+}
+
+// unbuilt returns what a step runs that could not be built, given the building steps that failed;
+// empty if there is everything. A tool whose build failed has no stamp.
+func (r runner) unbuilt(s step, broken map[string]bool) string {
+	if broken[binaryName] && s.member {
+		return binaryName + " failed"
+	}
+	if !broken[toolsName] {
+		return ""
+	}
+	for _, tool := range s.tools {
+		if _, err := os.Stat(filepath.Join(r.root, "bin/.stamps", tool)); err != nil {
+			return toolsName + " failed to build " + tool
+		}
+	}
+	return ""
+}
+
 // prepare returns the steps that build what others run.
 func prepare(steps []step) []step {
 	var tools []string
@@ -280,7 +305,7 @@ func (r runner) logged(ctx context.Context, s step) (seen, error) {
 			return seen{}, err
 		}
 		if len(packages) == 0 {
-			fmt.Fprintln(r.screen, "    nothing has changed")
+			fmt.Fprintln(r.screen, "    no package of the root's module has changed")
 			return seen{}, nil
 		}
 		s = s.with(packages)
@@ -306,9 +331,16 @@ func (r runner) logged(ctx context.Context, s step) (seen, error) {
 func (r runner) command(ctx context.Context, c command, log io.Writer) (seen, error) {
 	process := exec.CommandContext(ctx, c.args[0], c.args[1:]...)
 	process.Dir, process.Env = r.root, append(os.Environ(), c.env...)
-	// An interrupted test needs time to stop what it has started.
-	process.Cancel = func() error { return process.Process.Signal(os.Interrupt) }
+	// The go command does not pass signals on to what it runs, so a group of its own gets them. An
+	// interrupted test needs time to stop what it has started.
+	process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	process.Cancel = func() error { return syscall.Kill(-process.Process.Pid, syscall.SIGINT) }
 	process.WaitDelay = time.Minute
+	defer func() {
+		if ctx.Err() != nil && process.Process != nil {
+			_ = syscall.Kill(-process.Process.Pid, syscall.SIGKILL) // who has not stopped by now
+		}
+	}()
 	fmt.Fprintf(log, "$ %s\n", strings.Join(append(slices.Clone(c.env), c.args...), " "))
 	both := io.MultiWriter(r.screen, log)
 	process.Stderr = both
@@ -342,5 +374,5 @@ func named(c command, err error) error {
 	if err == nil || errors.As(err, &exit) && c.tests {
 		return err
 	}
-	return fmt.Errorf("%s: %w", c.args[0], err)
+	return fmt.Errorf("%s: %w", c.program(), err)
 }

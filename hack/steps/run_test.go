@@ -5,11 +5,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -417,27 +420,91 @@ func TestCodeThatDoesNotCompile(t *testing.T) {
 }
 
 // TestNothingRunsAgainstOldBinaries checks that a step whose tool could not be built does not run
-// and counts as failed; the others run.
+// and counts as failed; the others run, those with other tools, too. Nothing is built for a step
+// that cannot run here.
 func TestNothingRunsAgainstOldBinaries(t *testing.T) {
 	r, screen := plant(t)
 	if err := os.Mkdir(filepath.Join(r.root, "hack"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(r.root, "hack/build-tools.sh"), []byte("#!/bin/sh\necho building $*\nexit 1\n"), 0o755); err != nil {
+	const script = "#!/bin/sh\necho building $*\nmkdir -p bin/.stamps\ntouch bin/.stamps/etcd bin/.stamps/kubectl\nexit 1\n"
+	if err := os.WriteFile(filepath.Join(r.root, "hack/build-tools.sh"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	results := r.run(t.Context(), []step{
 		{name: "unit", commands: sh("true")},
 		{name: "e2e", tools: []string{"etcd", "kwok"}, commands: sh("echo never")},
+		{name: "race", needs: []need{needC}, tools: []string{"helm"}, commands: sh("echo never")},
 		{name: "integration", tools: []string{"kwok", "kubectl"}, commands: sh("echo never")},
+		{name: "deploy", tools: []string{"etcd", "kubectl"}, commands: sh("true")},
 	}, nil)
 	var names []string
 	for _, r := range results {
 		names = append(names, r.step+" "+string(r.state)+" "+r.why)
 	}
-	want := []string{"unit passed ", "tools FAILED hack/build-tools.sh: exit status 1", "e2e FAILED not run: tools failed", "integration FAILED not run: tools failed"}
+	want := []string{
+		"unit passed ", "tools FAILED hack/build-tools.sh: exit status 1", "e2e FAILED not run: tools failed to build kwok", "race SKIPPED no C compiler",
+		"integration FAILED not run: tools failed to build kwok", "deploy passed ",
+	}
 	if !slices.Equal(names, want) || strings.Contains(screen.String(), "never") || !strings.Contains(screen.String(), "building etcd kwok kubectl") {
 		t.Errorf("got %q, want %q; the screen:\n%s", names, want, screen)
+	}
+}
+
+// TestStepsThatRunABrokenBinaryDoNotRun checks that a member that does not build stops only steps
+// that run it.
+func TestStepsThatRunABrokenBinaryDoNotRun(t *testing.T) {
+	r, screen := plant(t)
+	for name, script := range map[string]string{"hack/build-tools.sh": "#!/bin/sh\ntrue\n", "Makefile": "build:\n\tfalse\n"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(r.root, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(r.root, name), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := states(r.run(t.Context(), []step{
+		{name: "lint", tools: []string{"staticcheck"}, commands: sh("true")},
+		{name: "e2e", tools: []string{"etcd"}, member: true, commands: sh("true")},
+	}, nil))
+	if want := (map[string]state{"tools": passed, "build": failed, "lint": passed, "e2e": failed}); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v; the screen:\n%s", got, want, screen)
+	}
+}
+
+// TestInterruptReachesWhatAStepRuns checks that a step's whole group of processes gets the
+// interrupt, as a test binary does that the go command has started.
+func TestInterruptReachesWhatAStepRuns(t *testing.T) {
+	r, screen := plant(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	began := filepath.Join(r.root, "began")
+	go func() {
+		defer interrupt()
+		for end := time.Now().Add(patience); time.Now().Before(end); {
+			if _, err := os.Stat(began); err == nil {
+				return
+			}
+			runtime.Gosched()
+		}
+	}()
+	// As the go command does, the outer one ignores the signal and waits for what it runs.
+	const script = `trap : INT; sh -c 'trap "echo stopped; exit 3" INT; cat hold >began 2>&1 & wait'`
+	if err := syscall.Mkfifo(filepath.Join(r.root, "hold"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	results := r.run(ctx, []step{{name: "e2e", commands: sh(script)}}, nil)
+	if results[0].state != failed || !strings.Contains(screen.String(), "stopped") {
+		t.Errorf("got %+v; the screen:\n%s", results[0], screen)
+	}
+}
+
+// TestFailuresNameTheProgram checks that a failure does not name what only sets up the program.
+func TestFailuresNameTheProgram(t *testing.T) {
+	for _, c := range []command{within("examples/client-go", "go", "vet"), staticcheck("./..."), run("make", "build")} {
+		low := step{commands: []command{c}}.low().commands[0]
+		if c.program() != low.program() || slices.Contains([]string{"env", "nice"}, c.program()) {
+			t.Errorf("%q names %q, with a low priority %q", c.args, c.program(), low.program())
+		}
 	}
 }
 

@@ -98,7 +98,7 @@ func testAll() []step {
 			needs: []need{needC}, commands: []command{raceTest("-shuffle=on", "-timeout=60m")},
 		},
 		plantedStep, e2eAllStep, integrationStep, monitoringStep, handbookStep, minorStep, deployStep, conformanceShortStep, benchShortStep, canaryStep, examplesStep, cloudStep,
-		pageStep, chartStep, releaseStep, demoStep, kubeadmStep, chaosAllStep, simStep,
+		pageStep, chartStep, plotStep, releaseStep, demoStep, kubeadmStep, chaosAllStep, simStep,
 		garbageStep, plantedLiveStep, boundsStep,
 	}
 }
@@ -112,7 +112,9 @@ var (
 	}
 	lintStep = step{
 		name: "lint", what: "staticcheck on every package, by staticcheck.conf", long: "3 minutes the first time, seconds after that", computes: true,
-		tools: []string{"staticcheck"}, commands: []command{staticcheck("./...")},
+		tools: []string{"staticcheck"},
+		// Nothing else in the sets compiles the binary without instrumentation.
+		commands: []command{staticcheck("./..."), run(append([]string{"go", "vet", "-tags=bare"}, append(build, "./internal/faults", "./cmd/flotilla")...)...)},
 	}
 	cloudStep = step{
 		name: "cloud-managers", what: "cloud controller managers, stock and fleets, in a cloud that keeps a log: kills, the leader lock, a suspended member", long: "2 minutes", waits: true,
@@ -121,8 +123,8 @@ var (
 	examplesStep = step{
 		name: "examples", what: "the examples' modules: vet, staticcheck, and three members of each as processes, one killed, judged by the audit log",
 		long: "2 minutes", waits: true, tools: append([]string{"staticcheck"}, plane...), member: true,
-		commands: []command{example("client-go", "go", "vet", "./..."), example("client-go", staticcheckBinary, "./..."),
-			example("controller-runtime", "go", "vet", "./..."), example("controller-runtime", staticcheckBinary, "./..."),
+		commands: []command{within("examples/client-go", "go", "vet", "./..."), within("examples/client-go", "../../bin/staticcheck", "./..."),
+			within("examples/controller-runtime", "go", "vet", "./..."), within("examples/controller-runtime", "../../bin/staticcheck", "./..."),
 			fresh("-timeout=20m", "./test/examples")},
 	}
 	simStep = step{
@@ -198,6 +200,16 @@ var (
 	chartStep = step{
 		name: "chart", what: "every value of the chart: what it changes, and what it refuses", long: "some seconds; helm takes 2 minutes to build", computes: true,
 		tools: []string{"helm"}, commands: []command{fresh("-timeout=10m", "./test/chart")},
+	}
+	plotStep = step{
+		name: "plot", what: "programs of hack/tools that are ours, in modules of their own: vet, staticcheck and tests", long: "some seconds; a minute the first time", computes: true,
+		tools: []string{"staticcheck"},
+		commands: []command{
+			within("hack/tools/plot", "go", "vet", "./..."), within("hack/tools/plot", "../../../bin/staticcheck", "./..."),
+			{tests: true, args: slices.Concat([]string{"env", "-C", "hack/tools/plot", "go", "test", "-json"}, build, []string{"-vet=off", "./..."})},
+			within("hack/tools/prometheus", "go", "vet", "-tags=remove_all_sd", "./promexpr"),
+			within("hack/tools/prometheus", "../../../bin/staticcheck", "-tags=remove_all_sd", "./promexpr"),
+		},
 	}
 	releaseStep = step{
 		name: "release", what: "a release for linux/amd64, twice: the same bytes", long: "a minute", computes: true,
@@ -310,12 +322,9 @@ func busyChaos(faults string) command {
 	return chaos("-load=5", "-faults="+faults, "-least-rate=5", "-margin=60s", "-bounds=false")
 }
 
-// staticcheckBinary is relative to an example's directory.
-const staticcheckBinary = "../../bin/staticcheck"
-
-// example runs a command in the directory of an example, which is its own module.
-func example(name string, args ...string) command {
-	return command{env: []string{"GOFLAGS=" + buildFlags()}, args: append([]string{"env", "-C", "examples/" + name}, args...)}
+// within runs a command in the directory of another module.
+func within(folder string, args ...string) command {
+	return command{env: []string{"GOFLAGS=" + buildFlags()}, args: append([]string{"env", "-C", folder}, args...)}
 }
 
 func raceTest(flags ...string) command {

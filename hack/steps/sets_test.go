@@ -36,6 +36,56 @@ func TestEveryTestIsRun(t *testing.T) {
 	}
 }
 
+// TestEveryModuleIsLinted finds a module of ours that no step of `make test-all` looks at, which
+// ./... of the root's leaves out, and one whose tests none runs.
+func TestEveryModuleIsLinted(t *testing.T) {
+	for _, pattern := range []string{"examples/*/go.mod", "hack/tools/*/go.mod"} {
+		modules, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(modules) < 2 {
+			t.Fatalf("%q are all that matches %s: %v", modules, pattern, err)
+		}
+		for _, module := range modules {
+			folder, err := filepath.Rel(root, filepath.Dir(module))
+			if err != nil {
+				t.Fatal(err)
+			}
+			code, tests := goFiles(t, filepath.Dir(module))
+			for _, want := range []struct {
+				due  bool
+				what string
+			}{{code, "vet"}, {code, "staticcheck"}, {tests, "test"}} {
+				if want.due && !slices.ContainsFunc(testAll(), func(s step) bool {
+					return slices.ContainsFunc(s.commands, func(c command) bool { return c.within(folder, want.what) })
+				}) {
+					t.Errorf("no step of test-all has %s of %s", want.what, folder)
+				}
+			}
+		}
+	}
+}
+
+// within reports whether the command runs in a folder and one of its first arguments ends with a
+// name.
+func (c command) within(folder, name string) bool {
+	return len(c.args) > 4 && c.args[0] == "env" && c.args[2] == folder &&
+		slices.ContainsFunc(c.args[3:5], func(arg string) bool { return strings.HasSuffix(arg, name) })
+}
+
+// goFiles reports whether a module has code, and whether it has tests. A file that only pins tools
+// is no code.
+func goFiles(t *testing.T, module string) (code, tests bool) {
+	t.Helper()
+	err := filepath.WalkDir(module, func(name string, entry fs.DirEntry, err error) error {
+		code = code || strings.HasSuffix(name, ".go")
+		tests = tests || strings.HasSuffix(name, "_test.go")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code, tests
+}
+
 // TestPatternsMatch finds patterns of packages that do not exist, which the go command reports as
 // an error.
 func TestPatternsMatch(t *testing.T) {
@@ -203,6 +253,10 @@ func TestSetsAreSound(t *testing.T) {
 func TestUnknownSteps(t *testing.T) {
 	var out bytes.Buffer
 	if code := do(t.Context(), []string{"e2e", "handofs"}, &out); code != 2 || !strings.Contains(out.String(), `there is no step "handofs"; there are: alerts balance bench-short bounds canary chaos`) {
+		t.Errorf("%d: %s", code, out.String())
+	}
+	out.Reset()
+	if code := do(t.Context(), []string{"e2e", "e2e"}, &out); code != 2 || !strings.Contains(out.String(), `step "e2e" is named twice`) {
 		t.Errorf("%d: %s", code, out.String())
 	}
 	out.Reset()

@@ -73,6 +73,15 @@ func (c command) pattern() string {
 	return pattern
 }
 
+// program returns what is run: the first argument after "nice" or "env" and their options.
+func (c command) program() string {
+	args := c.args
+	for len(args) > 3 && (args[0] == "nice" || args[0] == "env") {
+		args = args[3:]
+	}
+	return args[0]
+}
+
 func (c command) with(env ...string) command {
 	c.env = append(slices.Clone(c.env), env...)
 	return c
@@ -106,6 +115,9 @@ func find(names []string) ([]step, error) {
 	var found []step
 	for _, name := range names {
 		i := slices.IndexFunc(all(), func(s step) bool { return s.name == name })
+		if slices.ContainsFunc(found, func(s step) bool { return s.name == name }) {
+			return nil, fmt.Errorf("step %q is named twice: the second would share the log and the folders of the first", name)
+		}
 		if i < 0 {
 			return nil, fmt.Errorf("there is no step %q; there are: %s", name, strings.Join(allNames(), " "))
 		}

@@ -91,5 +91,8 @@ func clock(d time.Duration) string {
 
 // keep writes a copy of the table beside the logs.
 func keep(root, text string) error {
+	if err := os.MkdirAll(filepath.Join(root, logs), 0o755); err != nil {
+		return err
+	}
 	return os.WriteFile(filepath.Join(root, logs, "table.txt"), []byte(text), 0o644)
 }
