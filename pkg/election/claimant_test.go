@@ -626,8 +626,7 @@ func TestLostAnswers(t *testing.T) {
 	t.Run("of an unwanted acquisition that the watch shows late", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, h *harness) {
 			h.Store.Put(lease("", 7))
-			a := h.node("a")
-			a.claimant.SetDesired(Released)
+			a := h.node("a", func(n *node, _ *ClaimantConfig) { n.desired = Released })
 			h.Sleep(s)
 			a.client.DropReply(1, "update")
 			a.watch.LagWatch(10 * s)

@@ -91,6 +91,7 @@ type node struct {
 	claimant *Claimant
 	beats    *fakeHeartbeat
 	revoked  chan struct{}
+	desired  Desired       // from the start
 	linger   time.Duration // how long the work takes to return
 	quiet    bool          // log no events
 }
@@ -101,7 +102,7 @@ func (h *harness) node(name string, changes ...func(*node, *ClaimantConfig)) *no
 	n := &node{
 		harness: h, name: name,
 		client: h.Store.Client(name), watch: h.Store.Client(name),
-		clock: &leasetest.JumpClock{}, revoked: make(chan struct{}),
+		clock: &leasetest.JumpClock{}, revoked: make(chan struct{}), desired: Held,
 	}
 	// A millisecond each way gives the events of two nodes an order.
 	n.client.Script(func(string) leasetest.Fault {
@@ -121,7 +122,7 @@ func (h *harness) node(name string, changes ...func(*node, *ClaimantConfig)) *no
 	if n.claimant, err = NewClaimant(cfg); err != nil {
 		h.T.Fatal(err)
 	}
-	n.claimant.SetDesired(Held)
+	n.claimant.SetDesired(n.desired)
 	n.Process = h.Run(n.claimant.Run, n.observer.Run)
 	return n
 }
