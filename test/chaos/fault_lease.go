@@ -121,14 +121,18 @@ func (f *tamperFault) verify(ctx context.Context) error {
 	if err := f.then(f.before, after, taken, timing); err != nil {
 		return fmt.Errorf("%s: %w", f.name, err)
 	}
-	lease, err := f.env.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, f.name, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	if seconds := ptr.Deref(lease.Spec.LeaseDurationSeconds, 0); time.Duration(seconds)*time.Second != timing.LeaseDuration {
-		return fmt.Errorf("%s says that it lasts %d s, must be %v", f.name, seconds, timing.LeaseDuration)
-	}
-	return nil
+	// A holder writes a Lease no more often than at each retry period.
+	_, err := f.env.await(ctx, 2*timing.RetryPeriod, f.name+" says how long it lasts", func(ctx context.Context) error {
+		lease, err := f.env.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, f.name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if seconds := ptr.Deref(lease.Spec.LeaseDurationSeconds, 0); time.Duration(seconds)*time.Second != timing.LeaseDuration {
+			return fmt.Errorf("%s says that it lasts %d s, must be %v", f.name, seconds, timing.LeaseDuration)
+		}
+		return nil
+	})
+	return err
 }
 
 // tamper changes the current state of a Lease in kube-system.

@@ -153,8 +153,11 @@ func (c *cluster) boot(ctx context.Context, n *node) error {
 	return err
 }
 
+// plug connects the node to the bridge. The kernel may still be about to remove the link that the
+// node had before it was switched off.
 func (c *cluster) plug(ctx context.Context, n *node) error {
-	return shell(ctx, nil, fmt.Sprintf(`ip link add ve-%[1]s type veth peer name eth0 netns %[2]d
+	return shell(ctx, nil, fmt.Sprintf(`ip link delete ve-%[1]s 2>/dev/null || true
+ip link add ve-%[1]s type veth peer name eth0 netns %[2]d
 ip link set ve-%[1]s master %[3]s up
 nsenter -t %[2]d -n sh -ec "ip addr add %[4]s/24 dev eth0 && ip link set eth0 up && ip route add default via %[5]s"`,
 		n.name, n.cmd.Process.Pid, bridge, n.ip, balancerIP))
@@ -171,7 +174,7 @@ func (c *cluster) load(ctx context.Context, n *node) error {
 }
 
 // powerOff kills all processes of the node at once. This machine's end of the veth pair goes with
-// the node's network.
+// the node's network, some time later.
 func (n *node) powerOff() error {
 	if err := n.cmd.Process.Kill(); err != nil {
 		return err
