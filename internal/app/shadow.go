@@ -49,13 +49,26 @@ type shade struct {
 	mints     bool
 	ignored   []string
 
-	mu        sync.Mutex
-	plan      string
-	instances []*controllers.Instance // as many as are built
-	assigned  []shadow.Assignment
-	notRun    []string
-	leaked    atomic.Int64
+	mu       sync.Mutex
+	plan     string
+	shards   []*rehearsed // as many as are built
+	assigned []shadow.Assignment
+	notRun   []string
+	leaked   atomic.Int64
 }
+
+// rehearsed is a shard whose controllers the shadow builds and runs.
+type rehearsed struct {
+	*controllers.Instance
+	// begun is set once the controllers run. Before that, caches that nobody has asked for yet are
+	// not waited for. failed is why they never will; nil otherwise.
+	begun  bool
+	failed error
+}
+
+// noPlugins is a folder that neither exists nor can be made: without it the driver plugins there
+// are not even asked for their names.
+const noPlugins = "/proc/flotilla-shadow/no-plugins"
 
 // newShade makes every client that the process has or will have unable to write; nil without
 // --shadow.
@@ -81,6 +94,9 @@ func newShade(c *config.CompletedConfig, o *Options) (*shade, error) {
 	// A shadow cannot ask for tokens: that is a write.
 	s.mints = c.ComponentConfig.KubeCloudShared.UseServiceAccountCredentials
 	c.ComponentConfig.KubeCloudShared.UseServiceAccountCredentials = false
+	// The attach-detach controller gets events although it does not run, and looks for a volume's
+	// plugin at each: that runs every driver in this folder.
+	c.ComponentConfig.PersistentVolumeBinderController.VolumeConfiguration.FlexVolumePluginDir = noPlugins
 	s.Register(func() bool { return s.full() == nil })
 	return s, nil
 }
@@ -95,7 +111,7 @@ func shadowIgnores(o *Options) []string {
 	}
 	for _, name := range []string{
 		"leader-elect", "leader-elect-lease-duration", "leader-elect-renew-deadline", "leader-elect-retry-period", "leader-lock", "leader-lock-delay",
-		"member-name", "rebalance-delay", "replan-interval", "handoff-timeout", "max-concurrent-handoffs", "standby", "fence-delay",
+		"member-name", "rebalance-delay", "replan-interval", "handoff-timeout", "max-concurrent-handoffs", "standby", "fence-delay", "flex-volume-plugin-dir",
 	} {
 		for _, section := range o.ParsedFlags.FlagSets {
 			if f := section.Lookup(name); f != nil && f.Changed && !slices.Contains(given, "--"+name) {
@@ -140,12 +156,12 @@ func (s *shade) run(ctx context.Context, c *config.CompletedConfig, o *Options, 
 	closed := make(chan struct{})
 	defer close(closed)
 	for _, a := range assigned {
-		instance, err := s.build(runCtx, process, surplus, a, closed)
+		run, err := s.build(runCtx, process, surplus, a, closed)
 		if err != nil {
 			return err
 		}
 		running.Go(func() {
-			if err := instance.Run(runCtx); err != nil {
+			if err := run(runCtx); err != nil {
 				logger.Error(err, "Could not run the shard's controllers", "shard", a.Shard.ID)
 			}
 		})
@@ -224,37 +240,62 @@ func accountOf(identities map[string][]string) func(client string) string {
 	}
 }
 
-// build builds a shard's controllers behind a fence that nobody opens. It closes with closed.
-func (s *shade) build(ctx context.Context, process *controllers.Process, surplus filler, a shadow.Assignment, closed <-chan struct{}) (fleet.Instance, error) {
+// build builds a shard's controllers behind a fence that nobody opens, and returns what runs them.
+// It closes with closed.
+func (s *shade) build(ctx context.Context, process *controllers.Process, surplus filler, a shadow.Assignment, closed <-chan struct{}) (run func(context.Context) error, err error) {
 	shut, err := fence.New(fence.Config{
 		Member: "shadow", Shard: a.Shard.ID.String(), Clock: process.Clock(), OnRefused: func(fence.Refusal) { s.leaked.Add(1) },
 	})
 	if err != nil {
 		return nil, err
 	}
+	one := &rehearsed{}
 	built, err := buildShard(ctx, process, surplus, fleet.Work{
 		Shard: a.Shard, Controllers: a.Controllers, Share: a.Share, Shards: a.Shards, Fence: shut.Wrap, Closed: closed,
+		Running: func() { s.note(func() { one.begun = true }) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building shard %s: %w", a.Shard.ID, err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.instances = append(s.instances, built.Instance)
-	return built, nil
+	one.Instance = built.Instance
+	s.note(func() { s.shards = append(s.shards, one) })
+	return func(ctx context.Context) error {
+		err := built.Run(ctx)
+		if err != nil {
+			s.note(func() { one.failed = fmt.Errorf("shard %s cannot run: %w", a.Shard.ID, err) })
+		}
+		return err
+	}, nil
 }
 
-// full returns why the caches are not full; nil if they are.
+func (s *shade) note(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// full returns why the caches are not full, or which shards cannot run; nil if all run with full
+// caches.
 func (s *shade) full() error {
 	s.mu.Lock()
-	plan, instances, all := s.plan, slices.Clone(s.instances), len(s.assigned)
+	plan, all := s.plan, len(s.assigned)
+	var begun []*rehearsed
+	var failed []error
+	for _, one := range s.shards {
+		switch {
+		case one.failed != nil:
+			failed = append(failed, one.failed)
+		case one.begun:
+			begun = append(begun, one)
+		}
+	}
 	s.mu.Unlock()
 	if plan == "" {
 		return errNotReady
 	}
 	filled := 0
-	for _, instance := range instances {
-		if instance.Informers().HasSynced() {
+	for _, one := range begun {
+		if one.Informers().HasSynced() {
 			filled++
 		}
 	}
@@ -262,6 +303,9 @@ func (s *shade) full() error {
 		return nil
 	}
 	err := fmt.Errorf("%d of the shadow's %d shards have filled their caches", filled, all)
+	for _, why := range failed {
+		err = fmt.Errorf("%w; %w", err, why)
+	}
 	if refused := s.RefusedReads(); len(refused) > 0 {
 		err = fmt.Errorf("%w; the API server refuses %s", err, strings.Join(refused, ", "))
 	}
@@ -279,15 +323,15 @@ func (s *shade) member(o *Options) shadow.Member {
 	for _, a := range s.assigned {
 		m.Shards = append(m.Shards, a.Shard.ID.String())
 	}
-	instances := slices.Clone(s.instances)
+	shards := slices.Clone(s.shards)
 	s.mu.Unlock()
 	if err := s.full(); err != nil {
 		m.NotReady = err.Error()
 	} else {
 		m.Ready = true
 	}
-	for _, instance := range instances {
-		if load, there := instance.Informers().Load(); there {
+	for _, one := range shards {
+		if load, there := one.Informers().Load(); there {
 			m.Memory.Objects += load.Objects
 		}
 	}
@@ -318,7 +362,7 @@ func (s *shade) log(ctx context.Context) {
 		summary = now.Add(shadowLogs)
 		r := s.reporter.Report()
 		logger.Info("Shadow", "ready", r.Ready, "notReady", r.NotReady, "liveHeap", r.Memory.Live, "resident", r.Memory.Resident, "objects", r.Memory.Objects,
-			"watches", r.Reads.Open, "receivedBytes", r.Reads.Bytes, "eventsPerSecond", r.Steady.Events, "missingRights", len(r.Rights.Missing),
+			"watches", r.Reads.Open, "receivedBytes", r.Reads.Bytes, "eventsPerSecond", r.Steady.Events, "missingRights", len(r.Rights.Missing), "unknownRights", r.Rights.Unanswered,
 			"wouldWrite", r.Objects, "lasting", r.Lasting)
 		if !now.Before(table) {
 			table = now.Add(shadowPrints)

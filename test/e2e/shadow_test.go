@@ -140,12 +140,21 @@ func TestShadow(t *testing.T) {
 			t.Errorf("a controller that acts outside the API server runs: %+v", w)
 		}
 	}
+	// The leader has made all others by the time of a second attempt.
+	r = shadow1.reports(t, "the ReplicaSet that no leader makes is lasting", func(r shadow.Report) bool {
+		w, _ := wouldCreate(r, "replicasets.apps")
+		return w.Lasting > 0
+	})
+	if w, _ := wouldCreate(r, "replicasets.apps"); w.Lasting != 1 {
+		t.Errorf("it would write %+v, want 1 lasting: that of the Deployment made after the leader had ended", w)
+	}
 	printed := shadow1.finish(t)
 	if !strings.Contains(printed, "create replicasets.apps") || !strings.Contains(printed, "deployment-controller") {
 		t.Errorf("the report that is printed does not say what the shadow would write:\n%s", printed)
 	}
 
 	m.requireReads(t)
+	m.requireFailureSeen(t)
 
 	blind := m.startBlind(t)
 	harness.Eventually(t, harness.Patience, "it reports what it may not read", blind.Says("/readyz/fleet", "the API server refuses list secrets"))
@@ -156,7 +165,7 @@ func TestShadow(t *testing.T) {
 		}
 	}
 	blind.finish(t)
-	m.requireUnseen(t, "shadow-1", "reader", "blind")
+	m.requireUnseen(t, "shadow-1", "reader", "blind", "mistaken")
 }
 
 // wouldCreate returns what controllers would have created of the resource.
@@ -215,6 +224,22 @@ func (m *migration) requireReads(t *testing.T) {
 		t.Errorf("a member lacks %+v, and the shadow may not read %v of %+v", r.Rights.Missing, r.Reads.Refused, r.ByRead)
 	}
 	reader.finish(t)
+}
+
+// requireFailureSeen runs a shadow with a flag that one of its shards can only reject when it begins:
+// a node has addresses outside of --cluster-cidr. No member could run that shard, so the shadow must
+// not pass for ready.
+func (m *migration) requireFailureSeen(t *testing.T) {
+	t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}, Spec: corev1.NodeSpec{PodCIDR: "10.42.0.0/24", PodCIDRs: []string{"10.42.0.0/24"}}}
+	if _, err := m.client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	mistaken := startShadow(t, m.plane, "mistaken", "", "--shadow", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16")
+	harness.Eventually(t, harness.Patience, "it reports the shard that cannot run", mistaken.Says("/readyz/fleet", "shard cluster/nodes cannot run"))
+	if printed := mistaken.finish(t); !strings.Contains(printed, "Caches:      NOT FULL: ") || !strings.Contains(printed, "shard cluster/nodes cannot run") {
+		t.Errorf("the report that is printed does not say which shard cannot run:\n%s", printed)
+	}
 }
 
 // startBlind starts a shadow as a user who may read everything but Secrets, and ask for rights.

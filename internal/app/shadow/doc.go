@@ -23,7 +23,7 @@
 //   - A shadow holds no Lease, is not a member, and touches no leader lock. A fleet of the same
 //     name does not see it.
 //   - Controllers that act on more than the API server (catalogue: ActsOutside) fill their caches
-//     and do not run.
+//     and do not run. They find no driver plugins, which the events alone would make them call.
 //   - The records of refused writes, reads and rights are bounded: see the constants of each.
 //
 // # How writes are counted, and why they are not sent with dryRun

@@ -26,7 +26,7 @@ const (
 )
 
 var (
-	isFull       = define("caches_full", gauge, "1 if the shadow's caches are full, else 0.")
+	isFull       = define("caches_full", gauge, "1 if all shards run with full caches, else 0.")
 	writeObjects = define("write_objects", gauge, "Objects that controllers would have written.", "verb", "resource")
 	writeLasting = define("write_objects_lasting", gauge, "Those of them that the controllers tried again to write after half a minute.", "verb", "resource")
 	writeTries   = define("write_attempts_total", counter, "Writes that the shadow has refused.", "verb", "resource")
@@ -35,6 +35,8 @@ var (
 	received     = define("received_bytes_total", counter, "Bytes of answers to reads.")
 	refusedReads = define("refused_reads_total", counter, "Reads that the API server has refused.")
 	missing      = define("missing_rights", gauge, "Kinds of requests that a member would make and may not.")
+	unknown      = define("unknown_rights", gauge, "Kinds of requests that a member would make, of which it is not known whether it may.")
+	uncounted    = define("uncounted_attempts_total", counter, "Attempts to write objects that there was no room to follow.")
 )
 
 // Families returns all metrics of a shadow, to compare a page with them.
@@ -78,7 +80,7 @@ func (c *collector) CollectWithStability(ch chan<- k8smetrics.Metric) {
 	// Without the client, which the report shows.
 	type labels struct{ verb, resource string }
 	sums := map[labels]Write{}
-	all, _, _ := c.shadow.writes.list()
+	all, _, unfollowed := c.shadow.writes.list()
 	for _, w := range all {
 		l := labels{w.Verb, w.Name()}
 		sum := sums[l]
@@ -97,5 +99,8 @@ func (c *collector) CollectWithStability(ch chan<- k8smetrics.Metric) {
 	send(watchEvents, k8smetrics.CounterValue, float64(reads.Events))
 	send(received, k8smetrics.CounterValue, float64(reads.Bytes))
 	send(refusedReads, k8smetrics.CounterValue, float64(reads.Refused))
-	send(missing, k8smetrics.GaugeValue, float64(len(c.shadow.rights.list().Missing)))
+	rights := c.shadow.rights.list()
+	send(missing, k8smetrics.GaugeValue, float64(len(rights.Missing)))
+	send(unknown, k8smetrics.GaugeValue, float64(rights.Unanswered))
+	send(uncounted, k8smetrics.CounterValue, float64(unfollowed))
 }

@@ -22,7 +22,7 @@ type Member struct {
 	Plan string `json:"plan"`
 	// Shards are those that it would own.
 	Shards []string `json:"shards"`
-	// Ready is set once all caches are full; NotReady says why they are not.
+	// Ready is set once all shards run with full caches; NotReady says why they do not.
 	Ready    bool   `json:"ready"`
 	NotReady string `json:"notReady,omitempty"`
 	// NotRun are controllers that fill caches and do not run, and Ignored are flags without a
