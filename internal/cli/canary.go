@@ -83,7 +83,7 @@ member takes its share of everything for as long as the canary has not begun.`,
 func (c Config) canaryPromoteCommand() *cobra.Command {
 	return c.canaryEndCommand("promote", "Let the version that is tried have its share of everything",
 		`Ends the canary in favour of its version: its members get their share of everything, and keep
-what they were tried on. Then replace the other members.`, promoteCanary)
+what they were tried on. Then replace the other members.`, func(r *status.Reading, _ canaryEnd) (Edit, error) { return promoteCanary(r) })
 }
 
 func (c Config) canaryAbortCommand() *cobra.Command {
@@ -96,11 +96,17 @@ replace them, and have the canary forgotten.`, abortCanary)
 func (c Config) canaryForgetCommand() *cobra.Command {
 	return c.canaryEndCommand("forget", "Let members of an aborted version have their share again",
 		`Removes a canary that has been aborted from the plan: members of its version get their share
-of everything again, if there are any.`, forgetCanary)
+of everything again. While there are any, beside others, that takes --force.`, forgetCanary)
 }
 
-func (c Config) canaryEndCommand(use, short, long string, end func(r *status.Reading, since, by string) (Edit, error)) *cobra.Command {
-	var dryRun bool
+// canaryEnd is what the commands are given that end a canary.
+type canaryEnd struct {
+	since, by string
+	force     bool
+}
+
+func (c Config) canaryEndCommand(use, short, long string, end func(*status.Reading, canaryEnd) (Edit, error)) *cobra.Command {
+	var dryRun, force bool
 	var wait time.Duration
 	var by string
 	command, _ := c.newCommand(use, short, long, cobra.NoArgs, func(ctx context.Context, cmd *cobra.Command, conn *connection, _ []string) error {
@@ -109,11 +115,14 @@ func (c Config) canaryEndCommand(use, short, long string, end func(r *status.Rea
 		}
 		since := c.Clock.Now().UTC().Format(time.RFC3339)
 		return conn.canary(ctx, cmd, c.Check, dryRun, wait, func(r *status.Reading) (Edit, error) {
-			return end(r, since, cmp.Or(by, whoami()))
+			return end(r, canaryEnd{since, cmp.Or(by, whoami()), force})
 		})
 	})
-	if use == "abort" {
+	switch use {
+	case "abort":
 		command.Flags().StringVar(&by, "by", "", "Who aborts it, for those who find it. Default: the name of the user here, and of this machine.")
+	case "forget":
+		command.Flags().BoolVar(&force, "force", false, "Forget it although members of its version are live: they get their share of everything.")
 	}
 	addWrite(command, &dryRun, &wait)
 	return command
@@ -186,7 +195,7 @@ func startCanary(r *status.Reading, q canaryRequest, share float64, since string
 		return Edit{}, err
 	}
 	if v := r.Canary(); v != nil && v.Version != version && slices.ContainsFunc(r.Roster.Members(), r.IsTried) {
-		return Edit{}, fmt.Errorf("members of %s, which was aborted, are live and would get their share of everything: replace them first, or let them have it with 'flotilla canary forget'", status.Plain(v.Version))
+		return Edit{}, fmt.Errorf("members of %s, which was aborted, are live and would get their share of everything: replace them first, or let them have it with 'flotilla canary forget --force'", status.Plain(v.Version))
 	}
 	e := Edit{From: r.Plan}
 	if warning != "" {
@@ -293,7 +302,7 @@ func runningCanary(r *status.Reading) (*status.CanaryView, error) {
 	return v, nil
 }
 
-func promoteCanary(r *status.Reading, _, _ string) (Edit, error) {
+func promoteCanary(r *status.Reading) (Edit, error) {
 	v, err := runningCanary(r)
 	if err != nil {
 		return Edit{}, err
@@ -314,12 +323,12 @@ func promoteCanary(r *status.Reading, _, _ string) (Edit, error) {
 	}))
 }
 
-func abortCanary(r *status.Reading, since, by string) (Edit, error) {
+func abortCanary(r *status.Reading, end canaryEnd) (Edit, error) {
 	if _, err := runningCanary(r); err != nil {
 		return Edit{}, err
 	}
 	edited, aborted := r.Plan, *r.Plan.Canary
-	aborted.Aborted, aborted.Since, aborted.By = true, since, by
+	aborted.Aborted, aborted.Since, aborted.By = true, end.since, end.by
 	edited.Canary = &aborted
 	e := Edit{From: r.Plan}
 	if v := r.Canary(); len(v.Others) == 0 && len(v.Members) > 0 {
@@ -328,13 +337,16 @@ func abortCanary(r *status.Reading, since, by string) (Edit, error) {
 	return e.become(r, edited)
 }
 
-func forgetCanary(r *status.Reading, _, _ string) (Edit, error) {
+func forgetCanary(r *status.Reading, end canaryEnd) (Edit, error) {
 	v := r.Canary()
 	switch {
 	case v == nil:
 		return Edit{}, errors.New("there is no canary")
 	case !v.Aborted:
 		return Edit{}, fmt.Errorf("the canary of %s runs%s: promote or abort it", v, sinceBy(v))
+	case !end.force && len(v.Members) > 0 && len(v.Others) > 0:
+		return Edit{}, fmt.Errorf("members of %s, which was aborted, are live (%s) and would get their share of everything: replace them first, or let them have it with --force",
+			status.Plain(v.Version), status.Plain(some(v.Members)))
 	}
 	edited := r.Plan
 	edited.Canary = nil

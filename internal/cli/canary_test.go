@@ -98,7 +98,7 @@ func TestCanaryBeginsAndEnds(t *testing.T) {
 				t.Errorf("the canary is %+v, want a new one", plan.Canary)
 			}
 			run("canary abort")
-			run("canary forget")
+			run("canary forget --force")
 			if plan = c.written(t); plan.Canary != nil {
 				t.Errorf("the canary is %+v, want none", plan.Canary)
 			}
@@ -163,6 +163,7 @@ func TestCanaryRefused(t *testing.T) {
 		{"promote", "v1.37.1 v1.38.0", running(true), "has been aborted since 2027-01-02T00:00:00Z by alice"},
 		{"abort", "v1.37.1 v1.38.0", running(true), "has been aborted"},
 		{"forget", "v1.37.1 v1.38.0", running(false), "runs since 2027-01-02T00:00:00Z by alice: promote or abort it"},
+		{"forget", "v1.37.1 v1.38.0", running(true), "members of v1.38.0, which was aborted, are live (flotilla-1) and would get their share of everything: replace them first, or let them have it with --force"},
 		{"abort --wait=25h", "v1.37.1 v1.38.0", running(false), "--wait=25h0m0s: must be over 0s"},
 		{"start --namespaces=a", "v1.37.1 v1.38.0", func(l leases) { clear(l) }, `fleet "flotilla" has no plan`},
 	} {

@@ -109,7 +109,7 @@ func checkAtRest(r *status.Reading) error {
 	case !v.Aborted:
 		return fmt.Errorf("a canary of %s runs: nothing is moved until it is promoted or aborted", v)
 	case slices.ContainsFunc(r.Roster.Members(), r.IsTried):
-		return fmt.Errorf("members of %s, which was aborted, are live: nothing is moved until they are replaced, or have their share again by 'flotilla canary forget'", status.Plain(v.Version))
+		return fmt.Errorf("members of %s, which was aborted, are live: nothing is moved until they are replaced, or have their share again by 'flotilla canary forget --force'", status.Plain(v.Version))
 	}
 	return nil
 }

@@ -110,6 +110,18 @@ func (r *Reading) IsTried(m membership.Member) bool {
 	return r.Plan.Canary != nil && leaseapi.VersionOf(m) == r.Plan.Canary.Version
 }
 
+// versionsOf returns the versions of live members, each once; "unknown" for those that publish none.
+func (r *Reading) versionsOf(members []string) []string {
+	var versions []string
+	for _, m := range r.Roster.Members() {
+		version := cmp.Or(leaseapi.VersionOf(m), "unknown")
+		if slices.Contains(members, m.Name) && !slices.Contains(versions, version) {
+			versions = append(versions, version)
+		}
+	}
+	return versions
+}
+
 // knows reports whether a member of the version was there recently.
 func (r *Reading) knows(version string) bool {
 	return slices.ContainsFunc(r.Known, func(m membership.Member) bool { return leaseapi.VersionOf(m) == version })
@@ -122,6 +134,7 @@ func (f *finder) canary() {
 		return
 	}
 	severity, text := Note, v.Standing()
+	others := r.versionsOf(v.Others)
 	switch {
 	case v.Aborted && len(v.Members) == 0:
 		text = "aborted: its members get nothing, even if they come back, until 'flotilla canary forget'"
@@ -131,6 +144,8 @@ func (f *finder) canary() {
 		text = v.Standing() + "; roll them back, then 'flotilla canary forget'"
 	case len(v.Members) == 0 && r.knows(v.Version):
 		severity, text = Warning, "all members of that version are gone or drained, so everything goes to the others"
+	case len(v.Members) == 0 && len(others) > 1:
+		severity, text = Warning, fmt.Sprintf("no live member has that version, and members of %s have everything: if one of these is to be tried, abort the canary and begin it with that name", Plain(strings.Join(others, ", ")))
 	case len(v.Members) == 0:
 		text = "no member of that version is live yet, so the others have everything"
 	case len(v.Others) == 0:

@@ -72,6 +72,10 @@ var findingCases = []findingCase{
 		s.at("flotilla-0").Annotations[leaseapi.CatalogueAnnotation] = versionWith(shard.ScopeCluster, "job").String()
 	}, want: []string{"warning MemberUnfit member flotilla-0"}, says: "gets no shards of ring namespaces: its version, v1.36.0, can run"},
 	{name: "canary", make: func(s *scene) { s.try(false) }, want: []string{"note Canary plan flotilla-plan"}, says: "canary v1.38.0 on 0x4000000000000000-0x8000000000000000: no member of that version is live yet"},
+	{name: "canary of another name", make: func(s *scene) {
+		s.try(false)
+		s.at("flotilla-1").Annotations[leaseapi.CatalogueAnnotation] = versionWith(shard.ScopeNamespaced, "deployment").String()
+	}, want: []string{"warning Canary plan flotilla-plan"}, says: "no live member has that version, and members of unknown, v1.36.0 have everything"},
 	{name: "canary aborted", make: func(s *scene) { s.try(true) }, want: []string{"note Canary plan flotilla-plan"}, says: "aborted: its members get nothing, even if they come back, until 'flotilla canary forget'"},
 	{name: "planner gone", make: func(s *scene) { s.release("plan", time.Minute) }, want: []string{"warning PlannerMissing plan flotilla-plan"}, says: "for 59s"},
 	{name: "planner just gone", make: func(s *scene) { s.release("plan", time.Second) }},
