@@ -95,7 +95,7 @@ test: ## What a release must not break (11 minutes; 30 at first).
 	$(steps) test
 
 .PHONY: test-all
-test-all: ## Everything there is (an hour and a half).
+test-all: ## Everything there is (an hour and a quarter).
 	$(steps) test-all
 
 # ARGS="-stages static -stay" runs one stage and keeps its cluster.
