@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -477,21 +476,18 @@ func TestStepsThatRunABrokenBinaryDoNotRun(t *testing.T) {
 func TestInterruptReachesWhatAStepRuns(t *testing.T) {
 	r, screen := plant(t)
 	ctx, interrupt := context.WithCancel(t.Context())
-	began := filepath.Join(r.root, "began")
-	go func() {
-		defer interrupt()
-		for end := time.Now().Add(patience); time.Now().Before(end); {
-			if _, err := os.Stat(began); err == nil {
-				return
-			}
-			runtime.Gosched()
+	defer interrupt()
+	for _, name := range []string{"began", "hold"} {
+		if err := syscall.Mkfifo(filepath.Join(r.root, name), 0o600); err != nil {
+			t.Fatal(err)
 		}
+	}
+	go func() {
+		_, _ = os.ReadFile(filepath.Join(r.root, "began")) // returns once the step has begun
+		interrupt()
 	}()
 	// As the go command does, the outer one ignores the signal and waits for what it runs.
-	const script = `trap : INT; sh -c 'trap "echo stopped; exit 3" INT; cat hold >began 2>&1 & wait'`
-	if err := syscall.Mkfifo(filepath.Join(r.root, "hold"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	const script = `trap : INT; sh -c 'trap "echo stopped; exit 3" INT; cat hold >/dev/null 2>&1 & : >began; wait'`
 	results := r.run(ctx, []step{{name: "e2e", commands: sh(script)}}, nil)
 	if results[0].state != failed || !strings.Contains(screen.String(), "stopped") {
 		t.Errorf("got %+v; the screen:\n%s", results[0], screen)

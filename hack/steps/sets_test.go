@@ -55,7 +55,7 @@ func TestEveryModuleIsLinted(t *testing.T) {
 				what string
 			}{{code, "vet"}, {code, "staticcheck"}, {tests, "test"}} {
 				if want.due && !slices.ContainsFunc(testAll(), func(s step) bool {
-					return slices.ContainsFunc(s.commands, func(c command) bool { return c.within(folder, want.what) })
+					return slices.ContainsFunc(s.commands, func(c command) bool { return c.runsIn(folder, want.what) })
 				}) {
 					t.Errorf("no step of test-all has %s of %s", want.what, folder)
 				}
@@ -64,15 +64,14 @@ func TestEveryModuleIsLinted(t *testing.T) {
 	}
 }
 
-// within reports whether the command runs in a folder and one of its first arguments ends with a
+// runsIn reports whether the command runs in a folder and one of its first arguments ends with a
 // name.
-func (c command) within(folder, name string) bool {
+func (c command) runsIn(folder, name string) bool {
 	return len(c.args) > 4 && c.args[0] == "env" && c.args[2] == folder &&
 		slices.ContainsFunc(c.args[3:5], func(arg string) bool { return strings.HasSuffix(arg, name) })
 }
 
-// goFiles reports whether a module has code, and whether it has tests. A file that only pins tools
-// is no code.
+// goFiles reports whether a module has code, and whether it has tests.
 func goFiles(t *testing.T, module string) (code, tests bool) {
 	t.Helper()
 	err := filepath.WalkDir(module, func(name string, entry fs.DirEntry, err error) error {

@@ -110,7 +110,8 @@ func (r *Reading) IsTried(m membership.Member) bool {
 	return r.Plan.Canary != nil && leaseapi.VersionOf(m) == r.Plan.Canary.Version
 }
 
-// versionsOf returns the versions of live members, each once; "unknown" for those that publish none.
+// versionsOf returns the versions of live members, each once; "unknown" for those that publish
+// none.
 func (r *Reading) versionsOf(members []string) []string {
 	var versions []string
 	for _, m := range r.Roster.Members() {

@@ -226,9 +226,9 @@ func (m *migration) requireReads(t *testing.T) {
 	reader.finish(t)
 }
 
-// requireFailureSeen runs a shadow with a flag that one of its shards can only reject when it begins:
-// a node has addresses outside of --cluster-cidr. No member could run that shard, so the shadow must
-// not pass for ready.
+// requireFailureSeen runs a shadow with a flag that one of its shards can only reject when it
+// begins: a node has addresses outside of --cluster-cidr. No member could run that shard, so the
+// shadow must not pass for ready.
 func (m *migration) requireFailureSeen(t *testing.T) {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}, Spec: corev1.NodeSpec{PodCIDR: "10.42.0.0/24", PodCIDRs: []string{"10.42.0.0/24"}}}
