@@ -14,7 +14,6 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -91,56 +90,6 @@ func (h *head) finish(whole bool) {
 		h.done(h.text, whole)
 		h.text = nil
 	})
-}
-
-// Resource returns the resource of an API path, by group and plural name; false for a path without
-// an object or a list.
-func Resource(path string) (schema.GroupResource, bool) {
-	version, _, parts, ok := SplitNamespace(path)
-	if !ok {
-		return schema.GroupResource{}, false
-	}
-	return schema.GroupResource{Group: version.Group, Resource: parts[0]}, true
-}
-
-// IsCollection reports whether an API path names all objects of a resource, or those of it in one
-// namespace, and not one object.
-func IsCollection(path string) bool {
-	_, _, parts, ok := SplitNamespace(path)
-	return ok && len(parts) == 1
-}
-
-// SplitNamespace is [Split] with the namespace of the object or the list apart, which is empty if
-// it has none. A namespace's own is itself, and stays in rest.
-func SplitNamespace(path string) (version schema.GroupVersion, namespace string, rest []string, ok bool) {
-	version, rest, ok = Split(path)
-	if !ok || rest[0] != "namespaces" || len(rest) < 2 {
-		return version, "", rest, ok
-	}
-	namespace = rest[1]
-	// Namespaces have subresources but contain no objects of their own resource.
-	if len(rest) > 2 && rest[2] != "status" && rest[2] != "finalize" {
-		rest = rest[2:]
-	}
-	return version, namespace, rest, true
-}
-
-// Split returns the group and version of an API path, and the segments after them, of which there
-// is at least one; false for a path without any.
-func Split(path string) (version schema.GroupVersion, rest []string, ok bool) {
-	parts := strings.Split(strings.Trim(path, "/"), "/")
-	// A server may be behind a path of its own: skip what comes before the API's.
-	for len(parts) > 0 && parts[0] != "api" && parts[0] != "apis" {
-		parts = parts[1:]
-	}
-	switch {
-	case len(parts) >= 3 && parts[0] == "api":
-		return schema.GroupVersion{Version: parts[1]}, parts[2:], true
-	case len(parts) >= 4 && parts[0] == "apis":
-		return schema.GroupVersion{Group: parts[1], Version: parts[2]}, parts[3:], true
-	default:
-		return schema.GroupVersion{}, nil, false
-	}
 }
 
 var errUnreadable = errors.New("neither the protobuf nor the JSON of an API object")

@@ -191,52 +191,6 @@ type readerOfNothing struct{}
 
 func (readerOfNothing) Read([]byte) (int, error) { return 0, nil }
 
-func TestIsCollection(t *testing.T) {
-	for path, want := range map[string]bool{
-		"/api/v1/namespaces/n/pods":                         true,
-		"/api/v1/nodes":                                     true,
-		"/api/v1/namespaces":                                true,
-		"/apis/apps/v1/namespaces/n/deployments":            true,
-		"/k8s/clusters/c-1/apis/apps/v1/deployments":        true,
-		"/api/v1/namespaces/n/pods/p":                       false,
-		"/api/v1/namespaces/n":                              false,
-		"/api/v1/namespaces/n/finalize":                     false,
-		"/api/v1/nodes/x":                                   false,
-		"/apis/apps/v1/namespaces/n/deployments/d/scale":    false,
-		"/apis/apps/v1/namespaces/n/deployments/namespaces": false,
-		"/healthz": false,
-	} {
-		if got := IsCollection(path); got != want {
-			t.Errorf("IsCollection(%q) = %t, want %t", path, got, want)
-		}
-	}
-}
-
-func TestResource(t *testing.T) {
-	for path, want := range map[string]string{
-		"/api/v1/namespaces/n/pods/p":                               "pods",
-		"/api/v1/namespaces/n/pods/p/status":                        "pods",
-		"/api/v1/namespaces/n":                                      "namespaces",
-		"/api/v1/namespaces/n/finalize":                             "namespaces",
-		"/api/v1/namespaces/n/status":                               "namespaces",
-		"/api/v1/nodes/x":                                           "nodes",
-		"/apis/apps/v1/namespaces/n/deployments/d/scale":            "deployments.apps",
-		"/apis/storage.k8s.io/v1/volumeattachments/v":               "volumeattachments.storage.k8s.io",
-		"/apis/example.com/v1/namespaces/status/widgets/w":          "widgets.example.com",
-		"/k8s/clusters/c-1/api/v1/namespaces/n/pods/p":              "pods",
-		"/k8s/clusters/c-1/apis/apps/v1/namespaces/n/deployments/d": "deployments.apps",
-		"/k8s/clusters/c-1/healthz":                                 "",
-		"/healthz":                                                  "",
-		"/apis/apps/v1":                                             "",
-		"/apis/authentication.k8s.io/v1/tokenreviews":               "tokenreviews.authentication.k8s.io",
-		"/api/v1/namespaces/kube-system/serviceaccounts/x/token":    "serviceaccounts",
-	} {
-		if got, ok := Resource(path); got.String() != want || ok != (want != "") {
-			t.Errorf("Resource(%q) = %q, %t, want %q", path, got, ok, want)
-		}
-	}
-}
-
 // TestBody reads bodies to their end, in part and not at all.
 func TestBody(t *testing.T) {
 	const text = `{"kind":"Pod","metadata":{"resourceVersion":"17"}}`

@@ -1,5 +1,6 @@
-// Package apiresponse reads what an API server's answer to a write says of the object, without decoding
-// it: its version, or that it is gone. Of a collection that was deleted it reads the UIDs.
+// Package apiresponse reads what an API server's answer to a write says of the object, without
+// decoding it: its version, or that it is gone. Of a collection that was deleted it reads the UIDs.
+// It also reads from the path of a request what the request is for.
 //
 // # Guarantees
 //

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 
+	"github.com/flotilla-kube/flotilla/internal/apiresponse"
 	"github.com/flotilla-kube/flotilla/internal/app/heap"
 	"github.com/flotilla-kube/flotilla/internal/app/shadow"
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
@@ -42,7 +42,9 @@ const (
 // shade is the shadow's part of a process.
 type shade struct {
 	*shadow.Shadow
-	reporter *shadow.Reporter
+	// serverPath is the path in the address of the API server.
+	serverPath string
+	reporter   *shadow.Reporter
 	// questions is the configuration of the client that asks about rights. mints is set if a member
 	// with these flags would mint tokens.
 	questions *rest.Config
@@ -76,17 +78,15 @@ func newShade(c *config.CompletedConfig, o *Options) (*shade, error) {
 	if !o.Fleet.Shadow.Enabled() {
 		return nil, nil
 	}
-	base, _, err := rest.DefaultServerUrlFor(c.Kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("reading the address of the API server: %w", err)
-	}
-	s := &shade{Shadow: shadow.New(pathOf(base), time.Now), ignored: shadowIgnores(o)}
+	serverPath := apiresponse.ServerPath(c.Kubeconfig)
+	s := &shade{Shadow: shadow.New(serverPath, time.Now), serverPath: serverPath, ignored: shadowIgnores(o)}
 	s.reporter = shadow.NewReporter(s.Shadow, func() shadow.Member { return s.member(o) })
 	s.questions = rest.CopyConfig(c.Kubeconfig)
 	s.questions.WrapTransport = transport.Wrappers(s.WrapQuestions, s.questions.WrapTransport)
 	rest.AddUserAgent(s.questions, "shadow-rights")
 	// Innermost, like the fence, and in the one configuration that all others are copied from.
 	c.Kubeconfig.WrapTransport = transport.Wrappers(s.Wrap, c.Kubeconfig.WrapTransport)
+	var err error
 	c.Client, err = kubernetes.NewForConfig(rest.AddUserAgent(rest.CopyConfig(c.Kubeconfig), options.KubeControllerManagerUserAgent))
 	if err != nil {
 		return nil, fmt.Errorf("creating the client: %w", err)
@@ -100,8 +100,6 @@ func newShade(c *config.CompletedConfig, o *Options) (*shade, error) {
 	s.Register(func() bool { return s.full() == nil })
 	return s, nil
 }
-
-func pathOf(u *url.URL) string { return strings.TrimSuffix(u.Path, "/") }
 
 // shadowIgnores returns the given flags that have no meaning for a shadow.
 func shadowIgnores(o *Options) []string {
@@ -244,7 +242,7 @@ func accountOf(identities map[string][]string) func(client string) string {
 // It closes with closed.
 func (s *shade) build(ctx context.Context, process *controllers.Process, surplus filler, a shadow.Assignment, closed <-chan struct{}) (run func(context.Context) error, err error) {
 	shut, err := fence.New(fence.Config{
-		Member: "shadow", Shard: a.Shard.ID.String(), Clock: process.Clock(), OnRefused: func(fence.Refusal) { s.leaked.Add(1) },
+		Member: "shadow", Shard: a.Shard.ID.String(), ServerPath: s.serverPath, Clock: process.Clock(), OnRefused: func(fence.Refusal) { s.leaked.Add(1) },
 	})
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/controller-manager/pkg/clientbuilder"
 
+	"github.com/flotilla-kube/flotilla/internal/apiresponse"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/clientset"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/requests"
@@ -30,9 +31,9 @@ import (
 type clientBuilder struct {
 	base  clientbuilder.ControllerClientBuilder
 	fence transport.WrapperFunc
-	// readYourWrites lies between the controller and all other wrappers; nil for none.
-	readYourWrites transport.WrapperFunc
-	controller     string
+	// see is what updates wait for, see readYourWrites; nil for nothing.
+	see        seeFunc
+	controller string
 	// limitedAs is the controller's name in limits; empty if it is the same.
 	limitedAs string
 	limits    *limits
@@ -61,7 +62,7 @@ func (b clientBuilder) config(name string, via catalogue.Via) (*rest.Config, err
 	config = rest.CopyConfig(config)
 	// The fence goes innermost, next to the wire: layers above it, such as the minting of a token,
 	// may take time, and the claim may end meanwhile.
-	config.WrapTransport = transport.Wrappers(b.fence, counted(via), config.WrapTransport, b.readYourWrites)
+	config.WrapTransport = transport.Wrappers(b.fence, counted(via), config.WrapTransport, readYourWrites(apiresponse.ServerPath(config), b.see))
 	client, limited := b.limited(name, via, config)
 	as := cmp.Or(b.limitedAs, b.controller)
 	if limiter := b.limits.limiter(as, client, limited, b.shards); limiter != nil {

@@ -269,7 +269,7 @@ func init() {
 func (p *Process) fenced(i *Instance, base clientbuilder.ControllerClientBuilder, spec Spec, controller string) clientbuilder.ControllerClientBuilder {
 	b := clientBuilder{base: base, fence: spec.Fence, controller: controller, limitedAs: spec.limitedName(controller), limits: p.limits, resources: &p.resources, shards: spec.Shards, closed: spec.Closed}
 	if row, _ := catalogue.Lookup(controller); row.AwaitUpdates {
-		b.readYourWrites = readYourWrites(i.informers.See)
+		b.see = i.informers.See
 	}
 	return b
 }

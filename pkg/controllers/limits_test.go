@@ -166,7 +166,7 @@ func TestClosedFencesEndWaiting(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			closed := make(chan struct{})
 			c, err := config(clientBuilder{
-				base: clientbuilder.SimpleControllerClientBuilder{ClientConfig: stock}, fence: transport.Wrappers(), readYourWrites: transport.Wrappers(),
+				base: clientbuilder.SimpleControllerClientBuilder{ClientConfig: stock}, fence: transport.Wrappers(),
 				controller: collector, limits: newLimits(sharedLimits()), closed: closed,
 			})
 			if err != nil {

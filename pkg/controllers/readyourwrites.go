@@ -24,14 +24,21 @@ const readLimit = 50 * time.Millisecond
 // sync would begin before the cache has seen the last update, and send the same old version again,
 // which causes a conflict and wastes a request and its part of the rate limit.
 //
-// see is informer.Factory.See.
-func readYourWrites(see func(context.Context, schema.GroupResource, string) error) transport.WrapperFunc {
-	return func(next http.RoundTripper) http.RoundTripper { return readYourWritesTransport{next, see} }
+// serverPath is the path in the API server's address; see is informer.Factory.See, or nil for no
+// waiting.
+func readYourWrites(serverPath string, see seeFunc) transport.WrapperFunc {
+	if see == nil {
+		return nil
+	}
+	return func(next http.RoundTripper) http.RoundTripper { return readYourWritesTransport{next, serverPath, see} }
 }
 
+type seeFunc func(context.Context, schema.GroupResource, string) error
+
 type readYourWritesTransport struct {
-	next http.RoundTripper
-	see  func(context.Context, schema.GroupResource, string) error
+	next       http.RoundTripper
+	serverPath string
+	see        seeFunc
 }
 
 var _ utilnet.RoundTripperWrapper = readYourWritesTransport{}
@@ -45,7 +52,8 @@ func (t readYourWritesTransport) RoundTrip(req *http.Request) (*http.Response, e
 	if err != nil || req.Method != http.MethodPut || resp.StatusCode != http.StatusOK {
 		return resp, err
 	}
-	resource, ok := apiresponse.Resource(req.URL.Path)
+	path, _ := apiresponse.Within(t.serverPath, req.URL.Path)
+	resource, ok := apiresponse.Resource(path)
 	if !ok {
 		return resp, nil
 	}

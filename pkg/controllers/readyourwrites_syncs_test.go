@@ -113,7 +113,7 @@ func newSlices(t *testing.T, awaited bool) *sliceFixture {
 	lister := w.informers.Discovery().V1().EndpointSlices()
 	var seen transport.WrapperFunc
 	if awaited {
-		seen = readYourWrites(func(ctx context.Context, _ schema.GroupResource, version string) error {
+		seen = readYourWrites("", func(ctx context.Context, _ schema.GroupResource, version string) error {
 			return wait.PollUntilContextCancel(ctx, time.Millisecond, true, func(context.Context) (bool, error) {
 				slice, err := lister.Lister().EndpointSlices("ns").Get(sliceName)
 				return err == nil && slice.ResourceVersion == version, nil

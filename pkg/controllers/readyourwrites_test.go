@@ -4,12 +4,18 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/controller-manager/pkg/clientbuilder"
 )
 
 // TestUpdatesReturnSeen sends requests with a slow cache, and measures how long they take.
@@ -19,15 +25,17 @@ func TestUpdatesReturnSeen(t *testing.T) {
 		method, path, body string
 		status             int
 		lag, want          time.Duration
+		serverPath         string
 	}{
-		"an update":             {http.MethodPut, "/apis/apps/v1/namespaces/n/deployments/d/status", object, 200, 3 * time.Millisecond, 3 * time.Millisecond},
-		"a cache that is stuck": {http.MethodPut, "/apis/apps/v1/namespaces/n/deployments/d", object, 200, time.Hour, readLimit},
-		"an update refused":     {http.MethodPut, "/apis/apps/v1/namespaces/n/deployments/d", object, 409, time.Hour, 0},
-		"a creation":            {http.MethodPost, "/apis/apps/v1/namespaces/n/deployments", object, 201, time.Hour, 0},
-		"a read":                {http.MethodGet, "/apis/apps/v1/namespaces/n/deployments/d", object, 200, time.Hour, 0},
-		"no version":            {http.MethodPut, "/apis/apps/v1/namespaces/n/deployments/d", `{"kind":"Deployment"}`, 200, time.Hour, 0},
-		"no object":             {http.MethodPut, "/apis/apps/v1/namespaces/n/deployments/d", "<html>", 200, time.Hour, 0},
-		"no resource":           {http.MethodPut, "/healthz", object, 200, time.Hour, 0},
+		"an update":             {http.MethodPut, "/apis/apps/v1/namespaces/n/deployments/d/status", object, 200, 3 * time.Millisecond, 3 * time.Millisecond, ""},
+		"a cache that is stuck": {http.MethodPut, "/apis/apps/v1/namespaces/n/deployments/d", object, 200, time.Hour, readLimit, ""},
+		"an update refused":     {http.MethodPut, "/apis/apps/v1/namespaces/n/deployments/d", object, 409, time.Hour, 0, ""},
+		"a creation":            {http.MethodPost, "/apis/apps/v1/namespaces/n/deployments", object, 201, time.Hour, 0, ""},
+		"a read":                {http.MethodGet, "/apis/apps/v1/namespaces/n/deployments/d", object, 200, time.Hour, 0, ""},
+		"no version":            {http.MethodPut, "/apis/apps/v1/namespaces/n/deployments/d", `{"kind":"Deployment"}`, 200, time.Hour, 0, ""},
+		"no object":             {http.MethodPut, "/apis/apps/v1/namespaces/n/deployments/d", "<html>", 200, time.Hour, 0, ""},
+		"no resource":           {http.MethodPut, "/healthz", object, 200, time.Hour, 0, ""},
+		"a server with a path":  {http.MethodPut, "/api/clusters/c-1/apis/apps/v1/namespaces/n/deployments/d", object, 200, 3 * time.Millisecond, 3 * time.Millisecond, "/api/clusters/c-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -42,7 +50,7 @@ func TestUpdatesReturnSeen(t *testing.T) {
 						return ctx.Err()
 					}
 				}
-				client := http.Client{Transport: readYourWrites(see)(oneAnswer{tc.status, tc.body})}
+				client := http.Client{Transport: readYourWrites(tc.serverPath, see)(oneAnswer{tc.status, tc.body})}
 				request, err := http.NewRequestWithContext(t.Context(), tc.method, "http://server.test"+tc.path, http.NoBody)
 				if err != nil {
 					t.Fatal(err)
@@ -62,6 +70,32 @@ func TestUpdatesReturnSeen(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestUpdatesThroughAServerWithAPath updates a Deployment with a controller's client, whose server's
+// address has a path that looks like the API's.
+func TestUpdatesThroughAServerWithAPath(t *testing.T) {
+	var seen []string
+	client, err := clientBuilder{
+		base: clientbuilder.SimpleControllerClientBuilder{ClientConfig: &rest.Config{
+			Host: "http://server.test/api/clusters/c-1", Transport: oneAnswer{200, `{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"resourceVersion":"17"}}`},
+			ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
+		}},
+		controller: "deployment-controller", limits: newLimits(sharedLimits()),
+		see: func(_ context.Context, resource schema.GroupResource, version string) error {
+			seen = append(seen, resource.String()+" "+version)
+			return nil
+		},
+	}.Client("deployment-controller")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.AppsV1().Deployments("n").UpdateStatus(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d"}}, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"deployments.apps 17"}; !slices.Equal(seen, want) {
+		t.Errorf("the update waits for %q, want %q", seen, want)
 	}
 }
 

@@ -103,6 +103,10 @@ type Config struct {
 	Use func() leaseapi.Use
 	// Leases accesses the Leases of the namespace in which the fleet coordinates.
 	Leases Leases
+	// ServerPath is the path in the address of the API server that the work writes to, as in
+	// fence.Config: such as /k8s/clusters/c-1, for a server behind a proxy. It begins with a slash
+	// and does not end with one. Default: none.
+	ServerPath string
 	// Clock measures claims. Default: election.NewClock().
 	Clock election.Clock
 	// Timing applies to all claims and to the membership.

@@ -310,7 +310,7 @@ func (c *fakeWork) write() { c.send("p") }
 // send updates the pod of a name.
 func (c *fakeWork) send(name string) {
 	client := http.Client{Transport: c.work.Fence(c)}
-	request, err := http.NewRequestWithContext(c.fleet.t.Context(), http.MethodPut, "http://apiserver/api/v1/namespaces/n/pods/"+name, http.NoBody)
+	request, err := http.NewRequestWithContext(c.fleet.t.Context(), http.MethodPut, "http://apiserver"+c.config.ServerPath+"/api/v1/namespaces/n/pods/"+name, http.NoBody)
 	if err != nil {
 		c.fleet.t.Error(err)
 		return
@@ -492,6 +492,31 @@ func TestPlannedMovesAreWarm(t *testing.T) {
 			t.Errorf("%d of %d moves began with warm caches after a member left that held %d", warm, moves, holds)
 		}
 	})
+}
+
+// TestServerWithAPath hands shards over whose work writes to a server with a path in its address
+// that looks like the API's. The next holders must know of what resource the last writes were, or
+// their caches are too old; fakeWork.Run compares that.
+func TestServerWithAPath(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *testFleet) {
+		behind := func(c *Config) { c.ServerPath = "/api/clusters/c-1" }
+		s.launch("a", behind)
+		pass(time.Minute)
+		before := s.counts()
+		s.launch("b", behind)
+		pass(time.Minute)
+		s.allHeld("a", "b")
+		if moves, warm := s.counts().begun-before.begun, s.counts().warm-before.warm; moves == 0 || warm != moves {
+			t.Errorf("%d of %d moves began with warm caches", warm, moves)
+		}
+	})
+	_, err := New(Config{
+		Plan: testPlan(t, 1), ServerPath: "/k8s/", Leases: leasetest.NewStore().Client("a"), Exit: func(string) {},
+		Build: func(context.Context, Work) (Instance, error) { return nil, nil },
+	})
+	if err == nil || !strings.Contains(err.Error(), `ServerPath is "/k8s/"`) {
+		t.Errorf("New() = %v, want it to name the field and its value", err)
+	}
 }
 
 // TestStandby has a member with warm caches take over at once from a member that dies. Before that

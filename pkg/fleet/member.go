@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/internal/apiresponse"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leaserecord"
 	"github.com/flotilla-kube/flotilla/pkg/election/membership"
@@ -81,6 +82,9 @@ func New(c Config) (*Member, error) {
 	}
 	if c.HandoffTimeout < 0 || c.ShutdownTimeout < 0 || c.Handoffs < 0 {
 		return nil, fmt.Errorf("fleet member: HandoffTimeout is %v, ShutdownTimeout %v and Handoffs %d, must not be negative", c.HandoffTimeout, c.ShutdownTimeout, c.Handoffs)
+	}
+	if !apiresponse.IsServerPath(c.ServerPath) {
+		return nil, fmt.Errorf("fleet member: ServerPath is %q, must be empty or a path that begins with a slash and does not end with one", c.ServerPath)
 	}
 	if c.CensusInterval == 0 {
 		c.CensusInterval = time.Minute

@@ -71,7 +71,7 @@ func (m *Member) overtime() time.Duration {
 func (r *shardRunner) newPreparation() (*preparation, error) {
 	m := r.member
 	f, err := fence.New(fence.Config{
-		Member: m.incarnation, Shard: r.shard.ID.String(), Clock: m.config.Clock,
+		Member: m.incarnation, Shard: r.shard.ID.String(), ServerPath: m.config.ServerPath, Clock: m.config.Clock,
 		Permit: m.leadership.Permit, OnRefused: r.refusedWrite,
 	})
 	if err != nil {

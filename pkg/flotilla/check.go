@@ -77,7 +77,10 @@ type half struct {
 
 func (f *Fleet) newCheck(logger klog.Logger) (*check, error) {
 	f.mu.Lock()
-	own := &Fleet{options: f.options, config: f.config, controllers: slices.Clone(f.controllers)}
+	own := &Fleet{
+		options: f.options, config: f.config, serverPath: f.serverPath,
+		controllers: slices.Clone(f.controllers),
+	}
 	f.mu.Unlock()
 	if len(own.controllers) == 0 {
 		return nil, errNoControllers
@@ -101,7 +104,8 @@ func (f *Fleet) newCheck(logger klog.Logger) (*check, error) {
 	}
 	for _, s := range plan.Shards() {
 		f, err := fence.New(fence.Config{
-			Member: own.options.Member, Shard: s.ID.String(), Clock: own.options.Clock,
+			Member: own.options.Member, Shard: s.ID.String(), ServerPath: own.serverPath,
+			Clock: own.options.Clock,
 		})
 		if err != nil {
 			return nil, err

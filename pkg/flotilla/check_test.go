@@ -441,7 +441,7 @@ func TestVerbs(t *testing.T) {
 		"POST /api/v1/namespaces/a/pods/b/eviction":                          "create pods/eviction",
 		"PATCH /apis/example.com/v1/things/b":                                "patch things",
 		"PUT /apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebindings/b": "update rolebindings",
-		"GET /k8s/clusters/c/api/v1/namespaces/a/pods?watch=0":               "list pods",
+		"GET /api/v1/namespaces/a/pods?watch=0":                              "list pods",
 		"GET /apis/apps/v1/namespaces/a/deployments/b?watch=1":               "get deployments",
 		"HEAD /apis/apps/v1/namespaces/a/deployments/b/status?":              "get deployments/status",
 	} {

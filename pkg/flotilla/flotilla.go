@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
+	"github.com/flotilla-kube/flotilla/internal/apiresponse"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -62,6 +63,8 @@ type Closer interface {
 type Fleet struct {
 	options Options
 	config  *rest.Config
+	// serverPath is the path in the address of config's server.
+	serverPath string
 
 	mu          sync.Mutex
 	controllers []controller
@@ -95,7 +98,9 @@ func New(config *rest.Config, options Options) (*Fleet, error) {
 	if config.UserAgent == "" {
 		config.UserAgent = rest.DefaultKubernetesUserAgent()
 	}
-	return &Fleet{options: options, config: config}, nil
+	return &Fleet{
+		options: options, config: config, serverPath: apiresponse.ServerPath(config),
+	}, nil
 }
 
 // Namespaced adds a controller of objects that lie in namespaces. One instance runs on each range.

@@ -31,11 +31,17 @@ func nothing(context.Context, *Shard) (Runnable, error) {
 
 func newFleet(t *testing.T, change func(*Options)) *Fleet {
 	t.Helper()
+	return newFleetAt(t, "https://127.0.0.1:1", change)
+}
+
+// newFleetAt is newFleet with the address of the API server.
+func newFleetAt(t *testing.T, host string, change func(*Options)) *Fleet {
+	t.Helper()
 	options := Options{Fleet: "certs", Namespace: "certs", Member: "certs-0"}
 	if change != nil {
 		change(&options)
 	}
-	f, err := New(&rest.Config{Host: "https://127.0.0.1:1"}, options)
+	f, err := New(&rest.Config{Host: host}, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +230,7 @@ func TestTarget(t *testing.T) {
 		"/api/v1/namespaces/shop/pods":                          "shop",
 		"/api/v1/namespaces/shop/pods/web/status":               "shop",
 		"/apis/apps/v1/namespaces/shop/deployments":             "shop",
-		"/k8s/clusters/c-1/apis/apps/v1/namespaces/shop/jobs/a": "shop",
+		"/k8s/clusters/c-1/apis/apps/v1/namespaces/shop/jobs/a": "none", // see pathOf
 		"/api/v1/namespaces/shop":                               "shop",
 		"/api/v1/namespaces":                                    "",
 		"/api/v1/pods":                                          "",

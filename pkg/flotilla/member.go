@@ -68,6 +68,7 @@ func (f *Fleet) configure(shards Shards, leases fleet.Leases) fleet.Config {
 		LeaderLocks:     o.LeaderLocks,
 		LeaderLockDelay: o.LeaderLockDelay,
 		Leases:          leases,
+		ServerPath:      f.serverPath,
 		Clock:           o.Clock,
 		Timing:          o.Timing,
 		RebalanceDelay:  o.RebalanceDelay,

@@ -17,7 +17,8 @@ type Access struct {
 	// Controller and Shard sent the request.
 	Controller string
 	Shard      shard.ID
-	// Method is the HTTP method. Path is the path of the request.
+	// Method is the HTTP method. Path is the path of the request, without that in the address of
+	// the server: it begins with /api or /apis.
 	Method, Path string
 	// Verb is the API's verb: get, list, watch, create, update, patch, delete or deletecollection.
 	Verb string
@@ -56,10 +57,11 @@ func (t watchedTransport) WrappedRoundTripper() http.RoundTripper { return t.nex
 
 // RoundTrip implements http.RoundTripper.
 func (t watchedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if of, is := targetOf(req.URL.Path); is && !t.shard.Owns(of.namespace) {
+	path := t.shard.process.pathOf(req)
+	if of, is := targetOf(path); is && !t.shard.Owns(of.namespace) {
 		t.shard.process.options.Outside(Access{
 			Controller: t.shard.Controller(), Shard: t.shard.ID(),
-			Method: req.Method, Path: req.URL.Path, Verb: of.verb(req),
+			Method: req.Method, Path: path, Verb: of.verb(req),
 			Resource: of.resource, Subresource: of.subresource, Namespace: of.namespace,
 		})
 	}
@@ -90,7 +92,7 @@ func (t rangeTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if fence.IsRead(req.Method) {
 		return t.next.RoundTrip(req)
 	}
-	of, is := targetOf(req.URL.Path)
+	of, is := targetOf(t.shard.process.pathOf(req))
 	if !is || of.namespace == "" || isEvent(of.resource) || t.shard.Owns(of.namespace) {
 		return t.next.RoundTrip(req)
 	}
@@ -154,6 +156,12 @@ func (t target) verb(req *http.Request) string {
 		return "watch"
 	}
 	return "list"
+}
+
+// pathOf returns the path of a request to the API server, below the server's own.
+func (f *Fleet) pathOf(req *http.Request) string {
+	path, _ := apiresponse.Within(f.serverPath, req.URL.Path)
+	return path
 }
 
 // targetOf returns false for a path without objects, such as discovery or a review of rights.

@@ -59,3 +59,42 @@ func TestWritesOutsideTheRangeAreRefused(t *testing.T) {
 		t.Errorf("a singleton is refused: %v", err)
 	}
 }
+
+// TestServerWithAPath has a server whose address has a path that looks like the API's.
+func TestServerWithAPath(t *testing.T) {
+	for _, serverPath := range []string{"/k8s/clusters/c-1", "/api/clusters/c-1", "/apis/tenants/v1/t"} {
+		var told []Access
+		f := newFleetAt(t, "https://127.0.0.1:1"+serverPath+"/", func(o *Options) {
+			o.Outside = func(a Access) { told = append(told, a) }
+		})
+		f.config.Transport = answers{}
+		s, mine, foreign := shardOf(t, f)
+		client, err := rest.HTTPClientFor(s.Config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for request, refused := range map[string]bool{
+			"PUT MINE/configmaps/a": false, "PUT FOREIGN/configmaps/a": true, "GET FOREIGN/secrets": false,
+		} {
+			told = nil
+			outside := strings.Contains(request, "FOREIGN")
+			request = strings.NewReplacer(
+				"MINE", serverPath+"/api/v1/namespaces/"+mine,
+				"FOREIGN", serverPath+"/api/v1/namespaces/"+foreign).Replace(request)
+			if err := send(t.Context(), client, request); errors.Is(err, ErrOutside) != refused {
+				t.Errorf("%s: the error is %v, want it refused: %t", request, err, refused)
+			}
+			if !outside && len(told) > 0 || outside && len(told) != 1 {
+				t.Fatalf("%s: Outside received %+v, want it told: %t", request, told, outside)
+			}
+			if !outside {
+				continue
+			}
+			_, path, _ := strings.Cut(request, " ")
+			want := strings.TrimPrefix(path, serverPath)
+			if a := told[0]; a.Namespace != foreign || a.Path != want || a.Writes() != refused {
+				t.Errorf("%s: Outside received %+v, want %s in %s", request, a, want, foreign)
+			}
+		}
+	}
+}

@@ -95,8 +95,9 @@ func (s *Shard) Reading() *rest.Config {
 func (s *Shard) Wrap(rt http.RoundTripper) http.RoundTripper { return s.work.FenceForeign(rt) }
 
 // WrapAPI is Wrap for a transport to the cluster's own API server whose client cannot be made from
-// Config: the next owner waits until its informers have seen what was written. Nothing keeps such a
-// client from writing in the namespaces of other ranges.
+// Config: the next owner waits until its informers have seen what was written. The address must
+// have the same path as the one that New was given, if any, or none. Nothing keeps such a client
+// from writing in the namespaces of other ranges.
 func (s *Shard) WrapAPI(rt http.RoundTripper) http.RoundTripper { return s.work.Fence(rt) }
 
 // Fail ends all controllers of the shard because of err, as an error from Run does. It is for a

@@ -117,7 +117,7 @@ func TestAllOptionsReachTheMember(t *testing.T) {
 	timing := election.Timing{
 		LeaseDuration: 30 * time.Second, RenewDeadline: 20 * time.Second, RetryPeriod: 10 * time.Second,
 	}
-	f := newFleet(t, func(o *Options) {
+	f := newFleetAt(t, "https://127.0.0.1:1/api/clusters/c-1/", func(o *Options) {
 		o.Fleet, o.Namespace, o.Member = "fleet", "namespace", "member"
 		o.Node, o.Zone, o.Standby = "node", "zone", true
 		o.Rings, o.LeaderLocks = []string{"ranges"}, []string{"leader-lock"}
@@ -134,6 +134,7 @@ func TestAllOptionsReachTheMember(t *testing.T) {
 		Fleet: "fleet", Member: "member", Node: "node", Zone: "zone",
 		Plan: shards.Plan, Catalogue: shards.Catalogue,
 		Rings: []string{"ranges"}, LeaderLocks: []string{"leader-lock"}, Leases: leases,
+		ServerPath:      "/api/clusters/c-1",
 		LeaderLockDelay: 1 * time.Second, Replanning: planner.Replanning{Interval: 2 * time.Second},
 		RebalanceDelay: 3 * time.Second, FenceDelay: 4 * time.Second,
 		ShutdownTimeout: 5 * time.Second, HandoffTimeout: 6 * time.Second,

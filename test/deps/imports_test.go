@@ -119,8 +119,8 @@ var rules = []rule{
 	},
 	{
 		in:     []string{"internal/apiresponse"},
-		only:   []string{"k8s.io/apimachinery", "google.golang.org/protobuf"},
-		reason: "what an answer says is read from its bytes, whoever has sent the request and whatever the kind is",
+		only:   []string{"k8s.io/apimachinery", "k8s.io/client-go/rest", "google.golang.org/protobuf"},
+		reason: "what an answer says is read from its bytes, and what a request is for from its path, whoever has sent it and whatever the kind is",
 	},
 	{
 		in:     []string{"internal/faults"},
@@ -144,7 +144,7 @@ var rules = []rule{
 	{
 		in: []string{"pkg/cloud"},
 		only: []string{
-			"internal/flags", "pkg/flotilla", "pkg/election", "pkg/shard", "k8s.io/cloud-provider", "k8s.io/controller-manager",
+			"internal/apiresponse", "internal/flags", "pkg/flotilla", "pkg/election", "pkg/shard", "k8s.io/cloud-provider", "k8s.io/controller-manager",
 			"k8s.io/api", "k8s.io/apimachinery", "k8s.io/apiserver", "k8s.io/client-go", "k8s.io/component-base", "k8s.io/klog/v2",
 			"github.com/spf13/cobra", "github.com/spf13/pflag",
 		},
@@ -357,6 +357,8 @@ func TestImportRulesComplain(t *testing.T) {
 		{"pkg/manager/shard.go", module + "pkg/cloud", "never up"},
 		{"pkg/cloud/run.go", module + "pkg/fleet", "a provider's main imports it"},
 		{"pkg/cloud/run.go", "k8s.io/cloud-provider/app", ""},
+		{"internal/apiresponse/path.go", "k8s.io/client-go/kubernetes", "from its path"},
+		{"internal/apiresponse/path.go", "k8s.io/client-go/rest", ""},
 		{"pkg/flotilla/shard.go", "k8s.io/cloud-provider", "builds no cloud controller manager"},
 		{"test/controlplane/users.go", "sigs.k8s.io/controller-runtime/pkg/envtest", ""},
 		{"pkg/audit/check.go", module + "pkg/controllers/catalogue", "its caller passes in"},

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/flotilla-kube/flotilla/internal/apiresponse"
 )
 
 // ErrRefused matches every RefusedError in errors.Is.
@@ -74,6 +76,12 @@ type Config struct {
 	// Member is the incarnation's identity and Shard the shard's name, for the User-Agent.
 	// Required; letters, digits and "-_./" only.
 	Member, Shard string
+	// ServerPath is the path in the address of the API server, if it has one, such as
+	// /k8s/clusters/c-1: what precedes /api and /apis in the paths of its requests. It begins with a
+	// slash and does not end with one. The fence tells by it what a request is for. A request whose
+	// path does not lie below it counts as one to the same API server at an address without a path.
+	// Default: none.
+	ServerPath string
 	// Clock must be the clock of the claims. Required.
 	Clock Clock
 	// Permit reports whether writes may be sent at now at all, whatever the claim says. A leader
@@ -102,6 +110,9 @@ func New(cfg Config) (*Fence, error) {
 		if f.value == "" || strings.ContainsFunc(f.value, outsideAgent) {
 			errs = append(errs, fmt.Errorf(`fence.Config.%s is %q, must be letters, digits and "-_./"`, f.field, f.value))
 		}
+	}
+	if !apiresponse.IsServerPath(cfg.ServerPath) {
+		errs = append(errs, fmt.Errorf("fence.Config.ServerPath is %q, must be empty or a path that begins with a slash and does not end with one", cfg.ServerPath))
 	}
 	if cfg.Clock == nil {
 		errs = append(errs, errors.New("fence.Config.Clock is nil, must be the clock of the claims"))
@@ -172,6 +183,12 @@ func (f *Fence) Term() int32 {
 		return claim.Term()
 	}
 	return 0
+}
+
+// pathOf returns the path of a request to the API server, below the server's own.
+func (f *Fence) pathOf(req *http.Request) string {
+	path, _ := apiresponse.Within(f.cfg.ServerPath, req.URL.Path)
+	return path
 }
 
 // Refused returns how many requests the fence has refused.

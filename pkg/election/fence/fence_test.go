@@ -745,8 +745,8 @@ func TestFenceFitsClientGo(t *testing.T) {
 }
 
 func TestNewNamesInvalidFields(t *testing.T) {
-	_, err := New(Config{Member: "a; b", Shard: ""})
-	for _, want := range []string{`fence.Config.Member is "a; b", must be`, `fence.Config.Shard is "", must be`, "fence.Config.Clock is nil"} {
+	_, err := New(Config{Member: "a; b", Shard: "", ServerPath: "k8s/"})
+	for _, want := range []string{`fence.Config.Member is "a; b", must be`, `fence.Config.Shard is "", must be`, `fence.Config.ServerPath is "k8s/", must be`, "fence.Config.Clock is nil"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("New() = %v, want it to say %s", err, want)
 		}

@@ -59,25 +59,26 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	t.timed(req, claim)
 	t.fence.sent.Add(1)
-	ended := t.fence.written.begin(t.resource(req))
+	path := t.fence.pathOf(req)
+	ended := t.fence.written.begin(t.resource(path))
 	resp, err := t.next.RoundTrip(req)
 	switch {
 	case t.foreign:
 	case err != nil && !faults.UnansweredForgotten:
-		t.fence.written.unanswered(req)
+		t.fence.written.unanswered(path)
 	case err == nil && resp.Body != nil:
-		resp.Body = t.fence.written.answered(req, resp)
+		resp.Body = t.fence.written.answered(req.Method, path, resp)
 	}
 	return t.bounded(ctx, func() { cancel(); ended() }, resp, err)
 }
 
-// resource returns the name of the resource that a write is to; empty if the next holder's caches
-// do not hold it.
-func (t *transport) resource(req *http.Request) string {
+// resource returns the name of the resource that a write to an API path is to; empty if the next
+// holder's caches do not hold it.
+func (t *transport) resource(path string) string {
 	if t.foreign {
 		return ""
 	}
-	resource, ok := apiresponse.Resource(req.URL.Path)
+	resource, ok := apiresponse.Resource(path)
 	if !ok {
 		return ""
 	}

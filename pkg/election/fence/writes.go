@@ -176,20 +176,21 @@ func (l *writeLog) change(resource string, change func(*LastWrite)) {
 	l.resources[resource] = last
 }
 
-// unanswered records that the outcome of a write is unknown: the answer was lost, or a server gave
-// up waiting for another behind it, which may have executed the write.
-func (l *writeLog) unanswered(req *http.Request) {
-	if resource, ok := apiresponse.Resource(req.URL.Path); ok {
+// unanswered records that the outcome of a write to an API path is unknown: the answer was lost, or
+// a server gave up waiting for another behind it, which may have executed the write.
+func (l *writeLog) unanswered(path string) {
+	if resource, ok := apiresponse.Resource(path); ok {
 		l.change(resource.String(), func(last *LastWrite) { last.Unknown = true })
 	}
 }
 
-// answered records the answer to a write as its body is read. It returns the body to pass on.
-func (l *writeLog) answered(req *http.Request, resp *http.Response) io.ReadCloser {
-	resource, ok := apiresponse.Resource(req.URL.Path)
-	collection := req.Method == http.MethodDelete && apiresponse.IsCollection(req.URL.Path)
+// answered records the answer to a write to an API path as its body is read. It returns the body to
+// pass on.
+func (l *writeLog) answered(method, path string, resp *http.Response) io.ReadCloser {
+	resource, ok := apiresponse.Resource(path)
+	collection := method == http.MethodDelete && apiresponse.IsCollection(path)
 	if resp.StatusCode >= http.StatusInternalServerError || collection && perhapsHalfway(resp) {
-		l.unanswered(req)
+		l.unanswered(path)
 	}
 	// A protocol switch (101) does not carry an object.
 	if !ok || resp.StatusCode < 200 || resp.StatusCode >= 300 {
@@ -207,7 +208,7 @@ func (l *writeLog) answered(req *http.Request, resp *http.Response) io.ReadClose
 		l.change(resource.String(), func(last *LastWrite) {
 			switch {
 			case err != nil,
-				object.Status && (object.Gone == "" || req.Method != http.MethodDelete),
+				object.Status && (object.Gone == "" || method != http.MethodDelete),
 				object.Partial && object.Gone != "" && resource == namespaces:
 				last.Unknown = true
 				return

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -142,6 +143,65 @@ func TestFenceRemembersLastWrites(t *testing.T) {
 	}{"another term": {text, 8}, "nonsense": {"{", 7}, "nothing": {"", 7}} {
 		if _, proven := ParseWrites(other.text, other.term); proven {
 			t.Errorf("%s: the annotation proves something", name)
+		}
+	}
+}
+
+// TestLastWritesToAServerWithAPath writes to a server whose address has a path that looks like the
+// API's. The answers are a version, a deleted collection and a lost one; the last write is under way.
+func TestLastWritesToAServerWithAPath(t *testing.T) {
+	const jsonType = "application/json"
+	for _, serverPath := range []string{"/api/clusters/c-1", "/apis/tenants/v1/t", "/k8s/clusters/c-1", "/api"} {
+		// A client may also go around the proxy.
+		for _, at := range []string{serverPath, ""} {
+			if serverPath == "/api" && at == "" {
+				continue // could be either
+			}
+			server := answers{
+				answered(200, jsonType, `{"kind":"Deployment","metadata":{"resourceVersion":"30"}}`),
+				answered(200, jsonType, `{"kind":"ConfigMapList","metadata":{},"items":[{"metadata":{"uid":"u2"}}]}`),
+				nil,
+			}
+			fence, err := New(Config{Member: "a_1", Shard: "r/s", ServerPath: serverPath, Clock: &jumpClock{}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			claim := newFakeClaim(t.Context(), time.Time{})
+			claim.endless = true
+			fence.Open(claim)
+			rt := fence.Wrap(roundTripper(func(req *http.Request) (*http.Response, error) {
+				if len(server) > 0 {
+					return server.RoundTrip(req)
+				}
+				if !slices.Contains(fence.Writes(7).Unknown(), "secrets") {
+					t.Errorf("%s at %q: the write under way is not known: %+v", serverPath, at, fence.Writes(7))
+				}
+				return answered(201, jsonType, `{"kind":"Secret","metadata":{"resourceVersion":"31"}}`), nil
+			}))
+			for _, r := range []struct{ method, path string }{
+				{http.MethodPut, "/apis/apps/v1/namespaces/n/deployments/d"}, {http.MethodDelete, "/api/v1/namespaces/n/configmaps"},
+				{http.MethodPatch, "/api/v1/nodes/n"}, {http.MethodPost, "/api/v1/namespaces/n/secrets"},
+			} {
+				request, err := http.NewRequestWithContext(t.Context(), r.method, "http://x"+at+r.path, http.NoBody)
+				if err != nil {
+					t.Fatal(err)
+				}
+				response, err := rt.RoundTrip(request)
+				if err != nil {
+					continue // the one that is lost
+				}
+				if _, err := io.Copy(io.Discard, response.Body); err != nil {
+					t.Fatal(err)
+				}
+				_ = response.Body.Close()
+			}
+			want := map[string]LastWrite{
+				"deployments.apps": {Mark: apiresponse.Mark{Version: "30"}}, "configmaps": {Mark: apiresponse.Mark{Deleted: []types.UID{"u2"}}},
+				"nodes": {Unknown: true}, "secrets": {Mark: apiresponse.Mark{Version: "31"}},
+			}
+			if got := fence.Writes(7).Resources; !reflect.DeepEqual(got, want) {
+				t.Errorf("%s at %q: the last writes are %+v, want %+v", serverPath, at, got, want)
+			}
 		}
 	}
 }
