@@ -2,6 +2,7 @@ package apiresponse
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -52,6 +53,20 @@ func Resource(path string) (schema.GroupResource, bool) {
 func IsCollection(path string) bool {
 	_, _, parts, ok := SplitNamespace(path)
 	return ok && len(parts) == 1
+}
+
+// connecting are the subresources that lead to something behind the API server: to a pod, a service
+// or a node.
+var connecting = []string{"exec", "attach", "portforward", "proxy"}
+
+// Connects reports whether a request for this subresource connects to something behind the API
+// server, whatever its method. What is sent there may have any effect, even with a GET.
+func Connects(subresource string) bool { return slices.Contains(connecting, subresource) }
+
+// IsConnection reports whether an API path names a subresource that [Connects].
+func IsConnection(path string) bool {
+	_, _, parts, ok := SplitNamespace(path)
+	return ok && len(parts) > 2 && Connects(parts[2])
 }
 
 // SplitNamespace is [Split] with the namespace of the object or the list apart, which is empty if

@@ -135,3 +135,30 @@ func TestResource(t *testing.T) {
 		}
 	}
 }
+
+func TestIsConnection(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/api/v1/namespaces/n/pods/p/exec":                                    true,
+		"/api/v1/namespaces/n/pods/p/attach":                                  true,
+		"/api/v1/namespaces/n/pods/p/portforward":                             true,
+		"/api/v1/namespaces/n/pods/p/proxy":                                   true,
+		"/api/v1/namespaces/n/pods/p/proxy/do/it":                             true,
+		"/api/v1/namespaces/n/services/https:s:443/proxy/":                    true,
+		"/api/v1/nodes/x/proxy/run":                                           true,
+		"/apis/subresources.kubevirt.io/v1/namespaces/n/vms/v/portforward/22": true,
+		"/api/v1/namespaces/n/pods/p":                                         false,
+		"/api/v1/namespaces/n/pods/p/log":                                     false,
+		"/api/v1/namespaces/n/pods/exec":                                      false,
+		"/api/v1/namespaces/n/pods/proxy/status":                              false,
+		"/api/v1/namespaces/exec/pods/attach":                                 false,
+		"/api/v1/nodes/proxy":                                                 false,
+		"/apis/example.com/v1/namespaces/n/proxy/p":                           false,
+		"/apis/apps/v1/namespaces/n/deployments/d/scale":                      false,
+		"/k8s/clusters/c-1/api/v1/namespaces/n/pods/p/exec":                   false, // see Within
+		"/version": false,
+	} {
+		if got := IsConnection(path); got != want {
+			t.Errorf("IsConnection(%q) = %t, want %t", path, got, want)
+		}
+	}
+}

@@ -24,6 +24,7 @@ import (
 	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/klog/v2"
 
+	"github.com/flotilla-kube/flotilla/internal/apiresponse"
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 )
@@ -208,7 +209,9 @@ func (m *manager) processBuilder() builder {
 		if err != nil {
 			return nil, err
 		}
-		c.WrapTransport = transport.Wrappers(m.running.wrap, c.WrapTransport)
+		c.WrapTransport = transport.Wrappers(
+			m.running.wrapper(apiresponse.ServerPath(c)), c.WrapTransport,
+		)
 		return c, nil
 	}}
 }
@@ -282,13 +285,17 @@ func (r *running) add(s owner) (remove func()) {
 	}
 }
 
-// wrap fences a transport for writes that belong to no shard: they pass while any shard is owned,
-// and count as its writes.
-func (r *running) wrap(rt http.RoundTripper) http.RoundTripper { return anyFence{r, rt} }
+// wrapper returns a function that fences a transport for writes that belong to no shard: they pass
+// while any shard is owned, and count as its writes. serverPath is the path in the API server's
+// address.
+func (r *running) wrapper(serverPath string) transport.WrapperFunc {
+	return func(rt http.RoundTripper) http.RoundTripper { return anyFence{r, serverPath, rt} }
+}
 
 type anyFence struct {
-	running *running
-	next    http.RoundTripper
+	running    *running
+	serverPath string
+	next       http.RoundTripper
 }
 
 // WrappedRoundTripper lets client-go find the transport behind this one.
@@ -296,7 +303,7 @@ func (f anyFence) WrappedRoundTripper() http.RoundTripper { return f.next }
 
 // RoundTrip implements http.RoundTripper.
 func (f anyFence) RoundTrip(req *http.Request) (*http.Response, error) {
-	if fence.IsRead(req.Method) {
+	if path, _ := apiresponse.Within(f.serverPath, req.URL.Path); fence.IsAPIRead(req.Method, path) {
 		return f.next.RoundTrip(req)
 	}
 	f.running.mu.Lock()

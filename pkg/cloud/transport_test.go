@@ -140,7 +140,7 @@ func TestWritesOfNoShardPassWhileAnyIsOwned(t *testing.T) {
 	lost, held := newShard(false), newShard(true)
 	held.name = "namespaces/01"
 	send := func(method string) error {
-		resp, err := r.wrap(&wire{}).RoundTrip(request(t, t.Context(), method))
+		resp, err := r.wrapper("")(&wire{}).RoundTrip(request(t, t.Context(), method))
 		if err == nil {
 			_ = resp.Body.Close()
 		}
@@ -163,4 +163,34 @@ func TestWritesOfNoShardPassWhileAnyIsOwned(t *testing.T) {
 	removeHeld()
 	expect("with that one given back", fence.ErrRefused)
 	removeLost()
+}
+
+// TestConnectionsOfNoShardAreWrites checks that a GET that connects to a pod needs an owned shard,
+// wherever the API server is.
+func TestConnectionsOfNoShardAreWrites(t *testing.T) {
+	for _, serverPath := range []string{"", "/k8s/clusters/c-1", "/api/clusters/c-1"} {
+		for path, writes := range map[string]bool{
+			"/api/v1/namespaces/a/pods/b/exec": true, "/api/v1/nodes/b/proxy/run": true,
+			"/api/v1/namespaces/a/pods/b": false, "/api/v1/namespaces/a/pods/b/log": false,
+		} {
+			for _, owned := range []bool{false, true} {
+				var r running
+				w := &wire{}
+				shard := newShard(owned)
+				r.add(shard)
+				req := request(t, t.Context(), http.MethodGet)
+				req.URL.Path = serverPath + path
+				resp, err := r.wrapper(serverPath)(w).RoundTrip(req)
+				if refused := writes && !owned; errors.Is(err, fence.ErrRefused) != refused || len(w.sent) == 1 == refused {
+					t.Errorf("%s, owned: %t: error %v, sent %d times", req.URL.Path, owned, err, len(w.sent))
+				}
+				if err == nil {
+					_ = resp.Body.Close()
+				}
+				if sent := shard.sent.Load() > 1; sent != (writes && owned) { // the first is passes' own
+					t.Errorf("%s, owned: %t: counts as the shard's: %t", req.URL.Path, owned, sent)
+				}
+			}
+		}
+	}
 }

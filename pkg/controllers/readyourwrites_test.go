@@ -73,8 +73,8 @@ func TestUpdatesReturnSeen(t *testing.T) {
 	}
 }
 
-// TestUpdatesThroughAServerWithAPath updates a Deployment with a controller's client, whose server's
-// address has a path that looks like the API's.
+// TestUpdatesThroughAServerWithAPath updates a Deployment with a controller's client, whose
+// server's address has a path that looks like the API's.
 func TestUpdatesThroughAServerWithAPath(t *testing.T) {
 	var seen []string
 	client, err := clientBuilder{

@@ -31,8 +31,8 @@ type Access struct {
 	Namespace string
 }
 
-// Writes reports whether the request could change anything.
-func (a Access) Writes() bool { return !fence.IsRead(a.Method) }
+// Writes reports whether the request could change anything, as [fence.IsAPIRead] sees it.
+func (a Access) Writes() bool { return !fence.IsAPIRead(a.Method, a.Path) }
 
 // watched reports the requests through rt to Options.Outside.
 func (s *Shard) watched(rt http.RoundTripper) http.RoundTripper {
@@ -89,10 +89,11 @@ func (t rangeTransport) WrappedRoundTripper() http.RoundTripper { return t.next 
 
 // RoundTrip implements http.RoundTripper.
 func (t rangeTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if fence.IsRead(req.Method) {
+	path := t.shard.process.pathOf(req)
+	if fence.IsAPIRead(req.Method, path) {
 		return t.next.RoundTrip(req)
 	}
-	of, is := targetOf(t.shard.process.pathOf(req))
+	of, is := targetOf(path)
 	if !is || of.namespace == "" || isEvent(of.resource) || t.shard.Owns(of.namespace) {
 		return t.next.RoundTrip(req)
 	}

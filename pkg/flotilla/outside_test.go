@@ -41,6 +41,11 @@ func TestWritesOutsideTheRangeAreRefused(t *testing.T) {
 		"POST /api/v1/namespaces/FOREIGN/events":                     false,
 		"PATCH /apis/events.k8s.io/v1/namespaces/FOREIGN/events/a":   false,
 		"POST /apis/example.com/v1/namespaces/FOREIGN/events":        true,
+		"GET /api/v1/namespaces/MINE/pods/a/exec":                    false,
+		"GET /api/v1/namespaces/FOREIGN/pods/a/exec":                 true,
+		"GET /api/v1/namespaces/FOREIGN/services/a/proxy/do":         true,
+		"GET /api/v1/namespaces/FOREIGN/pods/a/log":                  false,
+		"GET /api/v1/nodes/a/proxy/run":                              false,
 	} {
 		request = strings.NewReplacer("MINE", mine, "FOREIGN", foreign).Replace(request)
 		err := send(t.Context(), limited, request)
@@ -75,6 +80,7 @@ func TestServerWithAPath(t *testing.T) {
 		}
 		for request, refused := range map[string]bool{
 			"PUT MINE/configmaps/a": false, "PUT FOREIGN/configmaps/a": true, "GET FOREIGN/secrets": false,
+			"GET MINE/pods/a/exec": false, "GET FOREIGN/pods/a/exec": true,
 		} {
 			told = nil
 			outside := strings.Contains(request, "FOREIGN")

@@ -54,6 +54,10 @@ func (s *Shard) Closed() <-chan struct{} { return s.work.Closed }
 // controller in this process. The caller may change the configuration, but may only add to
 // WrapTransport.
 //
+// A connection to a pod, a service or a node (exec, attach, portforward, proxy) is a write, even by
+// GET. The fence cannot cut off those of client-go's remotecommand and portforward: close them
+// before Run returns.
+//
 // A write in a namespace that the shard does not own fails with an error that is [ErrOutside]:
 // another member may be working on the same object. A Namespace lies in itself, except that any
 // shard may create one. Writes to other cluster-scoped objects, and events, pass.
@@ -84,14 +88,15 @@ func (s *Shard) config(limit transport.WrapperFunc) *rest.Config {
 func (s *Shard) Reading() *rest.Config {
 	c := rest.CopyConfig(s.process.config)
 	c.QPS, c.RateLimiter = -1, nil
-	reads := func(rt http.RoundTripper) http.RoundTripper { return readOnly{rt} }
+	reads := func(rt http.RoundTripper) http.RoundTripper { return readOnly{s.process, rt} }
 	c.WrapTransport = transport.Wrappers(reads, c.WrapTransport, s.watchedReading)
 	return c
 }
 
 // Wrap fences a transport to anything else that the controller writes to over HTTP, such as a
 // cloud, or the API server of another cluster. GET, HEAD and OPTIONS pass even before the shard is
-// owned; every other request passes only while it is owned.
+// owned, and that includes connections to another cluster's pods; every other request passes only
+// while it is owned.
 func (s *Shard) Wrap(rt http.RoundTripper) http.RoundTripper { return s.work.FenceForeign(rt) }
 
 // WrapAPI is Wrap for a transport to the cluster's own API server whose client cannot be made from
@@ -121,14 +126,17 @@ func (s *Shard) Fail(err error) {
 func (s *Shard) Informers() *informer.Factory { return s.informers }
 
 // readOnly refuses everything that could be a write.
-type readOnly struct{ next http.RoundTripper }
+type readOnly struct {
+	process *process
+	next    http.RoundTripper
+}
 
 // WrappedRoundTripper lets client-go find the transport behind this one.
 func (t readOnly) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // RoundTrip implements http.RoundTripper.
 func (t readOnly) RoundTrip(req *http.Request) (*http.Response, error) {
-	if fence.IsRead(req.Method) {
+	if fence.IsAPIRead(req.Method, t.process.pathOf(req)) {
 		return t.next.RoundTrip(req)
 	}
 	return refuse(req, errReadOnly)

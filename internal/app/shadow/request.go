@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -94,9 +93,6 @@ func clientOf(agent string) string {
 	return client
 }
 
-// acting are the subresources through which a GET acts.
-var acting = []string{"exec", "attach", "portforward", "proxy"}
-
 // reads reports whether a request cannot change anything.
 func reads(req *http.Request, r request) bool {
 	switch req.Method {
@@ -108,7 +104,7 @@ func reads(req *http.Request, r request) bool {
 }
 
 // acts reports whether the request is for something through which a GET acts.
-func (r request) acts() bool { return r.Verb == "proxy" || slices.Contains(acting, r.Subresource) }
+func (r request) acts() bool { return r.Verb == "proxy" || apiresponse.Connects(r.Subresource) }
 
 // upgrades reports whether a request asks for another protocol on its connection, through which
 // anything could be sent.

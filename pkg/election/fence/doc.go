@@ -12,6 +12,10 @@
 //   - It hands the body of a mutating request to the connection only while the claim's Lease has not
 //     expired, by another reading of the clock. So a process that was suspended after the first
 //     reading does not send the request when it resumes, nor does a transport that tries it again.
+//   - A connection to a pod, a service or a node (exec, attach, portforward, proxy) counts as a
+//     mutating request to the API server, even by GET. An open one may last longer than a lease
+//     duration while heartbeats go on; the fence closes one that an answer has handed over when the
+//     claim ends, or when its Lease expires.
 //   - The User-Agent of every request says under which claim it was made.
 //   - Afterwards the fence reports what was written last to the API server, and whether that is
 //     known ([Writes]).
@@ -25,6 +29,14 @@
 //
 // # Non-guarantees
 //
+//   - A connection whose transport keeps it to itself: client-go's remotecommand and portforward
+//     do, by SPDY and by WebSocket. Without a valid claim it is not opened, but the fence cannot
+//     close it. Its user must, when the work is to end.
+//   - What was sent through a connection before it was closed: a command goes on in its container.
+//     Writes says nothing of what a connection has changed.
+//   - Other subresources that connect by GET, such as the console of KubeVirt's aggregated API,
+//     count as reads. They may be opened before the fence is; one that is opened before is not
+//     closed.
 //   - A request that has left the process cannot be recalled: the server may execute it for as long
 //     as it keeps it.
 //   - Writes does not say that the deletion of a collection has shortened the grace periods of

@@ -77,10 +77,10 @@ type Config struct {
 	// Required; letters, digits and "-_./" only.
 	Member, Shard string
 	// ServerPath is the path in the address of the API server, if it has one, such as
-	// /k8s/clusters/c-1: what precedes /api and /apis in the paths of its requests. It begins with a
-	// slash and does not end with one. The fence tells by it what a request is for. A request whose
-	// path does not lie below it counts as one to the same API server at an address without a path.
-	// Default: none.
+	// /k8s/clusters/c-1: what precedes /api and /apis in the paths of its requests. It begins with
+	// a slash and does not end with one. The fence tells by it what a request is for. A request
+	// whose path does not lie below it counts as one to the same API server at an address without a
+	// path. Default: none.
 	ServerPath string
 	// Clock must be the clock of the claims. Required.
 	Clock Clock
@@ -198,24 +198,38 @@ func (f *Fence) Refused() uint64 { return f.refused.Load() }
 // waits between its check and sending.
 //
 // Every request carries " flotilla (member=…; shard=…; term=…)" at the end of its User-Agent.
-// Requests that cannot change anything (GET, HEAD, OPTIONS) pass before the fence is first opened,
-// because work is built before its claim. Afterwards they end with the claim, or the work would
-// wait for answers that it cannot use. Any other request is refused with a *RefusedError unless the
-// claim is valid at that moment. It is cancelled, reading the answer's body included, when the
-// claim ends, and at the latest when the Lease would expire without another heartbeat.
+// Requests that cannot change anything ([IsAPIRead]) pass before the fence is first opened, because
+// work is built before its claim. Afterwards they end with the claim, or the work would wait for
+// answers that it cannot use. Any other request is refused with a *RefusedError unless the claim is
+// valid at that moment. It is cancelled, reading the answer's body included, when the claim ends,
+// and at the latest when the Lease would expire without another heartbeat.
+//
+// A connection to a pod, a service or a node is a write, by whatever method, but heartbeats defer
+// the moment at which it is cancelled. If an answer hands the connection over (101 Switching
+// Protocols), the fence closes the answer's body then; after that, its methods return a
+// *RefusedError. The caller must close it in any case.
 func (f *Fence) Wrap(rt http.RoundTripper) http.RoundTripper {
 	return &transport{fence: f, next: rt}
 }
 
 // WrapForeign is Wrap for a transport that leads to a server other than the API server, such as a
-// cloud. Heartbeats defer the moment at which a request is cancelled. Writes does not report what
-// was written there: the next holder's caches are of this cluster.
+// cloud. A request is a read by its method alone ([IsRead]). Heartbeats defer the moment at which a
+// request is cancelled. Writes does not report what was written there: the next holder's caches are
+// of this cluster.
 func (f *Fence) WrapForeign(rt http.RoundTripper) http.RoundTripper {
 	return &transport{fence: f, next: rt, foreign: true}
 }
 
-// IsRead reports whether a request of this HTTP method cannot change anything, so that a fence lets
-// it pass before Open. The empty method is GET, as in http.Request.
+// IsAPIRead reports whether a request to the API server cannot change anything, so that a fence
+// lets it pass before Open. Its method is that of a read, and its path is not that of a connection
+// to a pod, a service or a node: the subresources exec, attach, portforward and proxy, of any
+// resource. The API server opens these for a GET, too, and what is sent through them may have any
+// effect. path is the request's, without that in the address of the server ([Config].ServerPath).
+func IsAPIRead(method, path string) bool { return IsRead(method) && !apiresponse.IsConnection(path) }
+
+// IsRead reports whether a request of this HTTP method cannot change anything, at a server that
+// keeps to HTTP's rules. The API server does not: see [IsAPIRead]. The empty method is GET, as in
+// http.Request.
 func IsRead(method string) bool {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, "":

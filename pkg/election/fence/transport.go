@@ -32,15 +32,16 @@ func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	claim := t.fence.behind()
 	req = t.identify(req, claim)
-	if IsRead(req.Method) {
+	path := t.fence.pathOf(req)
+	if t.reads(req.Method, path) {
 		return t.read(req, claim)
 	}
 	if claim == nil {
 		t.fence.cfg.OnRefused(RefusalClosed)
 		return nil, t.refuse(req, claim)
 	}
-	given := req.Context()
-	ctx, cancel := t.bound(given, claim)
+	given, elsewhere := req.Context(), t.elsewhere(path)
+	ctx, cancel := t.bound(given, claim, elsewhere)
 	req = req.WithContext(ctx)
 	// Checked immediately before sending, with a fresh reading of the clock.
 	if now := t.fence.cfg.Clock.Now(); !faults.FenceOff && !(claim.Valid(now) && t.fence.cfg.Permit(now)) {
@@ -59,23 +60,40 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	t.timed(req, claim)
 	t.fence.sent.Add(1)
-	path := t.fence.pathOf(req)
 	ended := t.fence.written.begin(t.resource(path))
 	resp, err := t.next.RoundTrip(req)
 	switch {
-	case t.foreign:
+	case elsewhere:
 	case err != nil && !faults.UnansweredForgotten:
 		t.fence.written.unanswered(path)
 	case err == nil && resp.Body != nil:
 		resp.Body = t.fence.written.answered(req.Method, path, resp)
 	}
-	return t.bounded(ctx, func() { cancel(); ended() }, resp, err)
+	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+		ended() // A connection is no write under way, however long it is open.
+	}
+	return t.bounded(ctx, claim, func() { cancel(); ended() }, resp, err)
+}
+
+// reads reports whether a request cannot change anything. path is its API path.
+func (t *transport) reads(method, path string) bool {
+	if t.foreign {
+		return IsRead(method)
+	}
+	return IsAPIRead(method, path)
+}
+
+// elsewhere reports whether a write goes to something other than the API's objects: to another
+// server, or through the API server to a pod, a service or a node. The next holder's caches do not
+// show what it changes.
+func (t *transport) elsewhere(path string) bool {
+	return t.foreign || apiresponse.IsConnection(path)
 }
 
 // resource returns the name of the resource that a write to an API path is to; empty if the next
 // holder's caches do not hold it.
 func (t *transport) resource(path string) string {
-	if t.foreign {
+	if t.elsewhere(path) {
 		return ""
 	}
 	resource, ok := apiresponse.Resource(path)
@@ -138,11 +156,11 @@ func (t *transport) read(req *http.Request, claim Claim) (*http.Response, error)
 	}
 	ctx, cancel := t.untilEnd(req.Context(), claim)
 	resp, err := t.next.RoundTrip(req.WithContext(ctx))
-	return t.bounded(ctx, cancel, resp, err)
+	return t.bounded(ctx, claim, cancel, resp, err)
 }
 
 // bounded returns the outcome of a request and ends its context with the answer's body.
-func (t *transport) bounded(ctx context.Context, cancel context.CancelFunc, resp *http.Response, err error) (*http.Response, error) {
+func (t *transport) bounded(ctx context.Context, claim Claim, cancel context.CancelFunc, resp *http.Response, err error) (*http.Response, error) {
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 			err = fmt.Errorf("%w: %w", cause, err)
@@ -154,8 +172,61 @@ func (t *transport) bounded(ctx context.Context, cancel context.CancelFunc, resp
 		cancel()
 		return resp, nil
 	}
-	resp.Body = bounded(resp.Body, cancel)
+	conn, handedOver := resp.Body.(io.ReadWriteCloser)
+	if handedOver && resp.StatusCode == http.StatusSwitchingProtocols {
+		resp.Body = t.connected(ctx, claim, conn, cancel)
+	} else {
+		resp.Body = &boundedBody{ReadCloser: resp.Body, done: cancel}
+	}
 	return resp, nil
+}
+
+// connected returns a connection that was handed over with an answer. The request's context has no
+// power over it, nor should it: its caller may have bounded no more than the opening. The
+// connection is closed when the claim ends, or when its Lease expires. done is called when its user
+// closes it.
+func (t *transport) connected(values context.Context, claim Claim, conn io.ReadWriteCloser, done context.CancelFunc) io.ReadWriteCloser {
+	ctx, end := t.bound(context.WithoutCancel(values), claim, true)
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	return &connection{
+		ReadWriteCloser: conn,
+		cut:             func() error { return context.Cause(ctx) },
+		done:            func() { stop(); end(); done() },
+	}
+}
+
+// connection is one that the fence may close.
+type connection struct {
+	io.ReadWriteCloser
+	// cut returns why the fence has closed it, or nil.
+	cut  func() error
+	done func()
+}
+
+// Read implements io.Reader.
+func (c *connection) Read(p []byte) (int, error) {
+	n, err := c.ReadWriteCloser.Read(p)
+	return n, c.because(err)
+}
+
+// Write implements io.Writer.
+func (c *connection) Write(p []byte) (int, error) {
+	n, err := c.ReadWriteCloser.Write(p)
+	return n, c.because(err)
+}
+
+// because returns err with its cause, if that is the fence.
+func (c *connection) because(err error) error {
+	if cause := c.cut(); err != nil && !errors.Is(err, io.EOF) && errors.Is(cause, ErrRefused) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
+// Close implements io.Closer.
+func (c *connection) Close() error {
+	c.done()
+	return c.ReadWriteCloser.Close()
 }
 
 // identify returns a copy of req that names its sender, because a RoundTripper must not modify its
@@ -218,10 +289,11 @@ func outliving(parent context.Context) (context.Context, context.CancelFunc) {
 }
 
 // bound returns a context for a write: it outlives parent, and ends with the claim, or once the
-// claim's Lease has expired. For a foreign write, heartbeats move that moment while the write is
-// under way: a cloud may take minutes. An API server does not, and a controller whose client waits
-// for an answer that got lost, which has no timeout of its own, must be able to try again.
-func (t *transport) bound(parent context.Context, claim Claim) (context.Context, context.CancelFunc) {
+// claim's Lease has expired. If renewed is set, heartbeats move that moment while the write is
+// under way: a cloud may take minutes, and a connection lasts as long as it is used. An API server
+// does not take as long, and a controller whose client waits for an answer that got lost, which has
+// no timeout of its own, must be able to try again.
+func (t *transport) bound(parent context.Context, claim Claim, renewed bool) (context.Context, context.CancelFunc) {
 	outlives, done := outliving(parent)
 	ctx, end := t.untilEnd(outlives, claim)
 	if claim.Expiry().IsZero() {
@@ -231,7 +303,7 @@ func (t *transport) bound(parent context.Context, claim Claim) (context.Context,
 		}
 	}
 	expiry := claim.Expiry
-	if !t.foreign {
+	if !renewed {
 		first := claim.Expiry()
 		expiry = func() time.Time { return first }
 	}
@@ -285,19 +357,7 @@ func (t *transport) untilEnd(parent context.Context, claim Claim) (context.Conte
 	}
 }
 
-// bounded returns body, and ends the request's context only once the body has been read or closed.
-// The body of an upgraded connection stays writable.
-func bounded(body io.ReadCloser, done context.CancelFunc) io.ReadCloser {
-	b := &boundedBody{ReadCloser: body, done: done}
-	if stream, ok := body.(io.ReadWriteCloser); ok {
-		return struct {
-			*boundedBody
-			io.Writer
-		}{b, stream}
-	}
-	return b
-}
-
+// boundedBody is a body that ends the request's context once it has been read or closed.
 type boundedBody struct {
 	io.ReadCloser
 	done context.CancelFunc

@@ -148,7 +148,8 @@ func TestFenceRemembersLastWrites(t *testing.T) {
 }
 
 // TestLastWritesToAServerWithAPath writes to a server whose address has a path that looks like the
-// API's. The answers are a version, a deleted collection and a lost one; the last write is under way.
+// API's. The answers are a version, a deleted collection and a lost one; the last write is under
+// way.
 func TestLastWritesToAServerWithAPath(t *testing.T) {
 	const jsonType = "application/json"
 	for _, serverPath := range []string{"/api/clusters/c-1", "/apis/tenants/v1/t", "/k8s/clusters/c-1", "/api"} {
