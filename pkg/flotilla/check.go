@@ -58,6 +58,7 @@ type check struct {
 
 // half is one shard of a check: one of the two ranges, or a singleton.
 type half struct {
+	fleet       *Fleet
 	shard       shard.Shard
 	controllers []string
 	instance    fleet.Instance
@@ -71,8 +72,8 @@ type half struct {
 	closed  chan struct{}
 	// running is closed once Run waits for nothing.
 	running chan struct{}
-	// writes counts the writes that the fence has let pass.
-	writes atomic.Int64
+	// worked is set once the fence has let a write pass that is work on the half.
+	worked atomic.Bool
 }
 
 func (f *Fleet) newCheck(logger klog.Logger) (*check, error) {
@@ -111,8 +112,8 @@ func (f *Fleet) newCheck(logger klog.Logger) (*check, error) {
 			return nil, err
 		}
 		c.halves = append(c.halves, &half{
-			shard: s, controllers: plan.ControllersOf(s.ID), fence: f, end: func(error) {},
-			closed: make(chan struct{}), running: make(chan struct{}),
+			fleet: own, shard: s, controllers: plan.ControllersOf(s.ID), fence: f,
+			end: func(error) {}, closed: make(chan struct{}), running: make(chan struct{}),
 		})
 	}
 	return c, nil
@@ -237,7 +238,7 @@ func (c *check) finish(ended []chan struct{}) error {
 func (c *check) report() *Report {
 	r := &Report{Findings: c.notes.findings()}
 	for _, h := range c.halves {
-		if h.shard.Namespaced() && h.writes.Load() == 0 {
+		if h.shard.Namespaced() && !h.worked.Load() {
 			r.Idle = append(r.Idle, h.shard.ID)
 		}
 	}
@@ -249,10 +250,10 @@ func (h *half) work() fleet.Work {
 	return fleet.Work{
 		Shard: h.shard, Controllers: h.controllers, Share: 1, Shards: checkRanges,
 		Fence: func(rt http.RoundTripper) http.RoundTripper {
-			return h.fence.Wrap(countedWrites{h, rt})
+			return h.fence.Wrap(noticed{rt, h, h.isWork})
 		},
 		FenceForeign: func(rt http.RoundTripper) http.RoundTripper {
-			return h.fence.WrapForeign(countedWrites{h, rt})
+			return h.fence.WrapForeign(noticed{rt, h, isForeignWork})
 		},
 		Term: func() int32 {
 			if h.owned.Load() {
@@ -293,19 +294,36 @@ func (h *half) close() {
 	})
 }
 
-// countedWrites counts the writes that reach it.
-type countedWrites struct {
-	half *half
-	next http.RoundTripper
+// isWork reports whether a request to the API server works on an object in the half's namespaces.
+// A controller that reacts to something of the whole cluster does so on either half, whatever there
+// is to do: it writes in the other half, cluster-scoped objects, or events about them.
+func (h *half) isWork(req *http.Request) bool {
+	path := h.fleet.pathOf(req)
+	of, is := targetOf(path)
+	if !is || of.namespace == "" || fence.IsAPIRead(req.Method, path) {
+		return false
+	}
+	return h.shard.Range.ContainsNamespace(of.namespace) && !isEventOfNoNamespace(
+		Access{Method: req.Method, Resource: of.resource, Namespace: of.namespace})
+}
+
+// isForeignWork is isWork for a request to another server, which says nothing of namespaces.
+func isForeignWork(req *http.Request) bool { return !fence.IsRead(req.Method) }
+
+// noticed tells a half of the work that reaches it.
+type noticed struct {
+	next   http.RoundTripper
+	half   *half
+	isWork func(*http.Request) bool
 }
 
 // WrappedRoundTripper lets client-go find the transport behind this one.
-func (t countedWrites) WrappedRoundTripper() http.RoundTripper { return t.next }
+func (t noticed) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // RoundTrip implements http.RoundTripper.
-func (t countedWrites) RoundTrip(req *http.Request) (*http.Response, error) {
-	if !fence.IsRead(req.Method) {
-		t.half.writes.Add(1)
+func (t noticed) RoundTrip(req *http.Request) (*http.Response, error) {
+	if t.isWork(req) {
+		t.half.worked.Store(true)
 	}
 	return t.next.RoundTrip(req)
 }

@@ -80,7 +80,13 @@ func halvesOf(t *testing.T) (names [2]string) {
 // checked returns a fleet whose API server answers every request with an empty object.
 func checked(t *testing.T, build Build, change ...func(*Options)) *Fleet {
 	t.Helper()
-	f := newFleet(t, func(o *Options) {
+	return checkedAt(t, "https://127.0.0.1:1", build, change...)
+}
+
+// checkedAt is checked with the address of the API server.
+func checkedAt(t *testing.T, host string, build Build, change ...func(*Options)) *Fleet {
+	t.Helper()
+	f := newFleetAt(t, host, func(o *Options) {
 		o.HandoffTimeout = time.Hour // Controllers return, however slow the machine is.
 		for _, c := range change {
 			c(o)
@@ -202,6 +208,83 @@ func TestCheckNamesTheHalfThatHasDoneNothing(t *testing.T) {
 	want := []shard.ID{{Ring: NamespacesRing, Name: "01"}}
 	if !slices.Equal(report.Idle, want) || report.Err(nil) == nil {
 		t.Errorf("idle are %v, %v; want %v", report.Idle, report.Err(nil), want)
+	}
+}
+
+// TestCheckJudgesAHalfByItsOwnWork has the controllers of the second half send one request each,
+// and those of the first do something in theirs.
+func TestCheckJudgesAHalfByItsOwnWork(t *testing.T) {
+	names := halvesOf(t)
+	ofDefault := "00"
+	if halves, err := shard.EqualRanges(2); err != nil || halves[1].ContainsNamespace("default") {
+		ofDefault = "01"
+	}
+	for _, serverPath := range []string{"", "/api/clusters/c-1"} {
+		for request, works := range map[string]bool{
+			"PUT /api/v1/namespaces/MINE/configmaps/a":                 true,
+			"POST /api/v1/namespaces/MINE/events":                      true,
+			"PATCH /api/v1/namespaces/MINE":                            true,
+			"GET /api/v1/namespaces/MINE/pods/a/exec":                  true,
+			"PUT /api/v1/namespaces/default/configmaps/a":              true,
+			"GET /api/v1/namespaces/MINE/configmaps/a":                 false,
+			"PUT /api/v1/namespaces/FOREIGN/configmaps/a":              false,
+			"PATCH /api/v1/nodes/a":                                    false,
+			"POST /api/v1/namespaces":                                  false,
+			"POST /apis/authorization.k8s.io/v1/localreviews/a":        false,
+			"POST /api/v1/namespaces/default/events":                   false,
+			"PATCH /apis/events.k8s.io/v1/namespaces/default/events/a": false,
+			"POST /healthz": false,
+		} {
+			judged, mine, foreign := "01", names[1], names[0]
+			if strings.Contains(request, "/default/") && ofDefault == "00" {
+				judged, mine, foreign = "00", names[0], names[1]
+			}
+			sent := make(chan *Shard)
+			f := checkedAt(t, "https://127.0.0.1:1"+serverPath, sends(sent, func(s *Shard) []string {
+				if s.ID().Name != judged {
+					return []string{"PUT " + serverPath + "/api/v1/namespaces/" + foreign + "/configmaps/a"}
+				}
+				method, path, _ := strings.Cut(strings.NewReplacer("MINE", mine, "FOREIGN", foreign).Replace(request), " ")
+				return []string{method + " " + serverPath + path}
+			}))
+			report, err := f.Check(t.Context(), func(context.Context) error { <-sent; <-sent; return nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want []shard.ID
+			if !works {
+				want = []shard.ID{{Ring: NamespacesRing, Name: judged}}
+			}
+			if !slices.Equal(report.Idle, want) {
+				t.Errorf("%s to %q: idle are %v, want %v", request, serverPath, report.Idle, want)
+			}
+		}
+	}
+}
+
+// TestCheckTakesForeignWritesForWork has the controllers of one half write to a cloud, and those of
+// the other read from it.
+func TestCheckTakesForeignWritesForWork(t *testing.T) {
+	sent := make(chan struct{})
+	f := checked(t, func(_ context.Context, s *Shard) (Runnable, error) {
+		client := &http.Client{Transport: s.Wrap(answers{})}
+		return RunnableFunc(func(ctx context.Context) error {
+			request := "GET /api/v1/namespaces/a/services"
+			if s.ID().Name == "00" {
+				request = "POST /api/v1/namespaces/a/services"
+			}
+			err := send(ctx, client, request)
+			sent <- struct{}{}
+			<-ctx.Done()
+			return err
+		}), nil
+	})
+	report, err := f.Check(t.Context(), func(context.Context) error { <-sent; <-sent; return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []shard.ID{{Ring: NamespacesRing, Name: "01"}}; !slices.Equal(report.Idle, want) {
+		t.Errorf("idle are %v, want %v", report.Idle, want)
 	}
 }
 
@@ -331,10 +414,14 @@ func (h hangs) RoundTrip(req *http.Request) (*http.Response, error) {
 // TestCheckCutsOffWrites uses a controller that goes on writing when it should have returned.
 func TestCheckCutsOffWrites(t *testing.T) {
 	sent, outcomes := make(chan struct{}), make(chan error, 2)
+	names := halvesOf(t)
 	f := checked(t, func(_ context.Context, s *Shard) (Runnable, error) {
 		client, err := rest.HTTPClientFor(s.Config())
 		return RunnableFunc(func(ctx context.Context) error {
-			request := "PUT /api/v1/namespaces/a/configmaps/a"
+			request := "PUT /api/v1/namespaces/" + names[0] + "/configmaps/a"
+			if !s.Owns(names[0]) {
+				request = "PUT /api/v1/namespaces/" + names[1] + "/configmaps/a"
+			}
 			outcomes <- send(context.WithoutCancel(ctx), client, request)
 			return nil
 		}), err

@@ -28,8 +28,12 @@ const (
 type Report struct {
 	// Findings are the requests outside of the ranges, writes first.
 	Findings []Finding
-	// Idle are the ranges in which the controllers have written nothing. The report cannot judge
-	// them: give the controllers work, in namespaces of these ranges.
+	// Idle are the ranges in whose namespaces their own controllers have written nothing. The
+	// report cannot judge them: give the controllers work, in namespaces of these ranges. What a
+	// controller writes in the other range does not count, nor do cluster-scoped objects and events
+	// about them: it may do that without any work of its own. A controller that writes nothing else
+	// is always idle here; judge it by Findings. What it writes to another server, through
+	// [Shard.Wrap], counts.
 	Idle []shard.ID
 }
 
