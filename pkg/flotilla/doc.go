@@ -20,7 +20,8 @@
 //  2. The informers fill, but call no handler yet. A controller with caches of its own fills them
 //     as a [Warmer].
 //  3. The shard is acquired, and the informers have seen what its last owner wrote.
-//  4. Run: the handlers receive all existing objects. Writes pass.
+//  4. Run: the handlers receive all existing objects, and may do so before Run is called. Writes
+//     pass.
 //  5. Run's context ends: the controller finishes its current work and returns; then the shard is
 //     released. Writes are refused five seconds after the end of the context
 //     ([Options.HandoffTimeout]).

@@ -32,10 +32,12 @@ type Build func(ctx context.Context, s *Shard) (Runnable, error)
 
 // Runnable is one controller of one shard.
 type Runnable interface {
-	// Run works until ctx ends, and returns once everything that it started has ended. If it
-	// returns an error before ctx ends, all controllers of the shard end, and are built again after
-	// a while on this member, which keeps the shard. If it returns nil before that, it has nothing
-	// to do: the member keeps the shard without it.
+	// Run is called once the shard is owned. Handlers of the shard's informers may be called
+	// shortly before it, so what they use must be there when Build returns. Run works until ctx
+	// ends, and returns once everything that it started has ended. If it returns an error before
+	// ctx ends, all controllers of the shard end, and are built again after a while on this member,
+	// which keeps the shard. If it returns nil before that, it has nothing to do: the member keeps
+	// the shard without it.
 	Run(ctx context.Context) error
 }
 

@@ -120,9 +120,9 @@ func (s *Shard) Fail(err error) {
 
 // Informers returns the shard's informers. Those of a range hold its objects, the Namespaces in it,
 // and all objects of other cluster-scoped kinds; those of a singleton hold all objects. Ask for
-// each informer in Build and add the handlers there. The fleet starts and ends them: you need
-// neither Start nor Shutdown. Only informers first asked for in Run need Start, or their own Run.
-// No informer takes a transform.
+// each informer in Build and add the handlers there. They are called once the shard is owned,
+// perhaps before Run is. The fleet starts and ends them: you need neither Start nor Shutdown. Only
+// informers first asked for in Run need Start, or their own Run. No informer takes a transform.
 func (s *Shard) Informers() *informer.Factory { return s.informers }
 
 // readOnly refuses everything that could be a write.
