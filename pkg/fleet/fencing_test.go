@@ -183,13 +183,18 @@ func TestDrainWaitsForTheFence(t *testing.T) {
 		if len(marks) == 0 || len(begun) == 0 {
 			t.Fatalf("%d marks, %d shards were begun", len(marks), len(begun))
 		}
+		theirs := 0
 		for id, at := range begun {
 			if !slices.Contains(left, leaseapi.ShardLease("flotilla", id)) {
 				continue
 			}
+			theirs++
 			if waited := at.Sub(marks[0].Time); waited < delay {
 				t.Errorf("%s began %v after the mark, want %v or more", id, waited, delay)
 			}
+		}
+		if theirs != len(left) || theirs == 0 {
+			t.Errorf("%d of the dead member's %d shards were begun", theirs, len(left))
 		}
 	})
 }
@@ -351,18 +356,31 @@ func TestMarkOfAnotherIsWaitedForOnlyAsLongAsItTakes(t *testing.T) {
 		if marks := s.marks(c.Incarnation()); len(marks) != 1 || marks[0].Client != "" {
 			t.Errorf("fenced by %v, want once, by somebody else", marks)
 		}
-		for _, w := range s.store.History() {
-			id := slices.IndexFunc(s.plan.Shards(), func(proc shard.Shard) bool {
-				return w.After != nil && leaseapi.ShardLease("flotilla", proc.ID) == w.After.Name
-			})
-			if id < 0 || w.Client != "a" || w.Before == nil || *w.Before.Spec.HolderIdentity != c.Incarnation() || *w.After.Spec.HolderIdentity != a.Incarnation() {
-				continue
-			}
-			if waited := a.begunSince(w.Time)[s.plan.Shards()[id].ID].Sub(w.Time); waited > warming {
-				t.Errorf("%s began %v after it was taken, want %v: once its caches are full", w.After.Name, waited, warming)
-			}
-		}
+		s.requireTakenOverAtOnce(a, c.Incarnation())
 	})
+}
+
+// requireTakenOverAtOnce fails unless the member has taken shards from a dead incarnation, and
+// their work began as soon as their caches were full.
+func (s *testFleet) requireTakenOverAtOnce(by *guarded, from string) {
+	s.t.Helper()
+	taken := 0
+	for _, w := range s.store.History() {
+		i := slices.IndexFunc(s.plan.Shards(), func(proc shard.Shard) bool {
+			return w.After != nil && leaseapi.ShardLease("flotilla", proc.ID) == w.After.Name
+		})
+		if i < 0 || w.Before == nil || *w.Before.Spec.HolderIdentity != from || *w.After.Spec.HolderIdentity != by.Incarnation() {
+			continue
+		}
+		taken++
+		at, begun := by.begunSince(w.Time)[s.plan.Shards()[i].ID]
+		if waited := at.Sub(w.Time); !begun || waited > warming {
+			s.t.Errorf("%s began: %t, %v after it was taken, want %v: once its caches are full", w.After.Name, begun, waited, warming)
+		}
+	}
+	if taken == 0 {
+		s.t.Errorf("%s has taken nothing from %s", by.Incarnation(), from)
+	}
 }
 
 func TestMarkOutlivesANewIncarnation(t *testing.T) {
@@ -411,7 +429,7 @@ func TestNewIncarnationFencesItsPredecessor(t *testing.T) {
 		if len(marks) != 1 {
 			t.Fatalf("%d marks, want the one that came with the new incarnation", len(marks))
 		}
-		for id, at := range second.begunSince(marks[0].Time) {
+		for id, at := range second.begunSince(time.Time{}) {
 			if waited := at.Sub(marks[0].Time); waited < fenceDelay {
 				t.Errorf("%s began %v after the mark, want %v or more", id, waited, fenceDelay)
 			}
@@ -580,7 +598,7 @@ func TestMarkIsTriedAgain(t *testing.T) {
 // fence.
 func TestNothingIsFencedWhereNobodyEnforcesIt(t *testing.T) {
 	inBubble(t, 8, func(t *testing.T, s *testFleet) {
-		s.guard("a", false, nil)
+		a := s.guard("a", false, nil)
 		c := s.guard("c", false, nil)
 		pass(time.Minute)
 		if err := c.publish("JTI=1"); err != nil {
@@ -598,6 +616,7 @@ func TestNothingIsFencedWhereNobodyEnforcesIt(t *testing.T) {
 		if marks := s.marks(c.Incarnation()); len(marks) != 0 {
 			t.Errorf("%d marks, want none", len(marks))
 		}
+		s.requireTakenOverAtOnce(a, c.Incarnation())
 	})
 }
 

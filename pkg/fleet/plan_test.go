@@ -389,7 +389,10 @@ func TestMembersThatMissedGenerations(t *testing.T) {
 		a.client.Unblock()
 		pass(30 * time.Second)
 		s.requireWorked()
-		if plan, _ := a.Plan(); plan.Generation != s.plan.Generation && a.err == nil {
+		if isClosed(a.ended) {
+			t.Fatalf("a has ended: %v", a.err)
+		}
+		if plan, _ := a.Plan(); plan.Generation != s.plan.Generation {
 			t.Errorf("a works by generation %d, want %d", plan.Generation, s.plan.Generation)
 		}
 	})

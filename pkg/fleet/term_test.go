@@ -166,8 +166,9 @@ func (s *testFleet) slow(processes ...*process) {
 	}
 }
 
-// handovers returns the releases since then.
-func (b *eventLog) handovers(then time.Time) []timedEvent {
+// handovers returns the releases since then, and requires that there are n.
+func (b *eventLog) handovers(t *testing.T, then time.Time, n int) []timedEvent {
+	t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var found []timedEvent
@@ -175,6 +176,9 @@ func (b *eventLog) handovers(then time.Time) []timedEvent {
 		if s.Handover != nil && !s.at.Before(then) {
 			found = append(found, s)
 		}
+	}
+	if len(found) != n || n == 0 {
+		t.Errorf("%d shards were released, want %d", len(found), n)
 	}
 	return found
 }
@@ -210,7 +214,7 @@ func TestHowShardsCome(t *testing.T) {
 				t.Errorf("%s: %+v", one.ID, one.Acquisition)
 			}
 		}
-		for _, gone := range log.handovers(then) {
+		for _, gone := range log.handovers(t, then, moved) {
 			// The work takes a tenth of a second to return.
 			if h := gone.Handover; h.Reason != ReasonRebalance || h.To != b.Incarnation() || h.Drain != 100*time.Millisecond || gone.Duration != 4*oneWay {
 				t.Errorf("%s: handed over as %+v in %v", gone.ID, h, gone.Duration)
@@ -222,7 +226,7 @@ func TestHowShardsCome(t *testing.T) {
 		<-b.ended
 		pass(10 * time.Second)
 		log.expectGaps(t, log.expect(t, then, moved, HowHandoff, ReasonLeaving))
-		for _, gone := range log.handovers(then) {
+		for _, gone := range log.handovers(t, then, moved) {
 			if h := gone.Handover; h.Reason != ReasonLeaving || h.To != a.Incarnation() {
 				t.Errorf("%s: handed over as %+v", gone.ID, h)
 			}
@@ -232,7 +236,7 @@ func TestHowShardsCome(t *testing.T) {
 		s.apply(s.next(func(r *shard.Ring) { split(r, 3); merge(r, 0) }))
 		pass(10 * time.Second)
 		log.expectGaps(t, log.expect(t, then, 3, HowHandoff, ReasonPlan))
-		for _, gone := range log.handovers(then) {
+		for _, gone := range log.handovers(t, then, 3) {
 			if h := gone.Handover; h.Reason != ReasonPlan || h.To != "" || h.Drain != 100*time.Millisecond {
 				t.Errorf("%s: handed over as %+v", gone.ID, h)
 			}

@@ -83,11 +83,16 @@ func TestUnownedCountsFromTheClosedFence(t *testing.T) {
 				}
 				s.mu.Lock()
 				defer s.mu.Unlock()
+				handovers := 0
 				for _, e := range s.events {
 					if e.Handover != nil && e.ID == id {
+						handovers++
 						within(t, "drain", e.Handover.Drain, linger)
 						within(t, "its last part, without writes", e.Handover.Overdue, linger-5*time.Second)
 					}
+				}
+				if handovers != 1 {
+					t.Errorf("%s was handed over %d times, want once", id, handovers)
 				}
 			})
 		})

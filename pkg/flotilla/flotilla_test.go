@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -560,8 +559,8 @@ func TestWhoHasNothingToDoKeepsTheShard(t *testing.T) {
 		if err := <-returned; err != nil {
 			t.Error(err)
 		}
-		if running.Load() > 1 {
-			t.Errorf("Running was called %d times", running.Load())
+		if running.Load() != 1 {
+			t.Errorf("Running was called %d times, want once", running.Load())
 		}
 	})
 }
@@ -624,27 +623,35 @@ func (f filling) Warm(ctx context.Context) error {
 // TestAColdShardRunsOnceItsCachesAreFull runs an instance that was not prepared, as after a crash.
 func TestAColdShardRunsOnceItsCachesAreFull(t *testing.T) {
 	for _, fills := range []bool{false, true} {
-		full := make(chan struct{})
-		instance, running, err := buildOf(t, func(context.Context, *Shard) (Runnable, error) { return filling{full}, nil })
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		returned := make(chan error)
-		go func() { returned <- instance.Run(ctx) }()
-		if fills {
-			close(full)
-			for running.Load() == 0 {
-				runtime.Gosched()
+		synctest.Test(t, func(t *testing.T) {
+			full := make(chan struct{})
+			f := newFleet(t, func(o *Options) { o.Clock = clock.RealClock{} })
+			instance, running, err := buildIn(t, f, func(context.Context, *Shard) (Runnable, error) { return filling{full}, nil })
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		cancel()
-		if err := <-returned; err != nil {
-			t.Error(err)
-		}
-		if !fills && running.Load() != 0 {
-			t.Error("Running was called although the caches were never full")
-		}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			returned := make(chan error, 1)
+			go func() { returned <- instance.Run(ctx) }()
+			synctest.Wait()
+			if running.Load() != 0 {
+				t.Error("Running was called before the caches were full")
+			}
+			want := int32(0)
+			if fills {
+				close(full)
+				want = 1
+			}
+			synctest.Wait()
+			cancel()
+			if err := <-returned; err != nil {
+				t.Error(err)
+			}
+			if n := running.Load(); n != want {
+				t.Errorf("Running was called %d times, want %d; the caches were full: %t", n, want, fills)
+			}
+		})
 	}
 }
 
@@ -696,6 +703,7 @@ func TestWritesElsewhereHaveTheForeignFence(t *testing.T) {
 		"WrapAPI":      {s.WrapAPI, "fence"},
 		"Wrap":         {s.Wrap, "foreign fence"},
 	} {
+		passed = "nothing"
 		if tc.wrap(http.DefaultTransport); passed != tc.want {
 			t.Errorf("%s puts the %s before the transport, want the %s", what, passed, tc.want)
 		}

@@ -94,10 +94,11 @@ func TestWebhooksOfAShardAreRefused(t *testing.T) {
 // it.
 func TestCloseOfWhatWasNeverStarted(t *testing.T) {
 	m := newShardManager(t.Context(), nil)
+	m.warmups = append(m.warmups, make(chan struct{})) // of a controller that was set up
 	m.Close()
 	m.Close()
-	if err := m.Warm(t.Context()); err != nil && !errors.Is(err, errEnded) {
-		t.Error(err)
+	if err := m.Warm(t.Context()); !errors.Is(err, errEnded) {
+		t.Errorf("Warm of what was closed returned %v, want that it has ended", err)
 	}
 	if m.ctx.Err() == nil {
 		t.Error("the Manager's context goes on")

@@ -257,8 +257,8 @@ func TestForeignWritesAreNotRemembered(t *testing.T) {
 			}
 			_ = resp.Body.Close()
 		}
-		if w := f.fence.Writes(8); len(w.Resources) > 0 {
-			t.Errorf("the writes are %+v, want none", w.Resources)
+		if w := f.fence.Writes(8); len(w.Resources) > 0 || len(*server) > 0 {
+			t.Errorf("the writes are %+v, want none; %d were not sent", w.Resources, len(*server))
 		}
 		f.rt = f.fence.WrapForeign(roundTripper(func(*http.Request) (*http.Response, error) {
 			time.Sleep(500 * time.Millisecond) // virtual
