@@ -21,6 +21,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/cloud-provider/app/config"
 	"k8s.io/controller-manager/pkg/clientbuilder"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 )
 
 // TestConfigurationsAreRemembered checks that a constructor that asks again for what was there gets
@@ -148,6 +150,32 @@ func (a *accounts) Config(name string) (*rest.Config, error) {
 		return nil, errAway
 	}
 	return &rest.Config{Host: a.host, BearerToken: name}, nil
+}
+
+// TestTheProcessKnowsTheServersPath connects to a pod with a client of the process, which has no
+// shard. The path in the server's address looks like the API's.
+func TestTheProcessKnowsTheServersPath(t *testing.T) {
+	const serverPath = "/api/clusters/c-1"
+	host := "http://127.0.0.1:1" + serverPath
+	c := &config.Config{ClientBuilder: &accounts{host: host}, Kubeconfig: &rest.Config{Host: host}}
+	m := newManager(t.Context(), Controllers{Config: c.Complete(), Cloud: parts{}})
+	own, err := m.processBuilder().Config("provider")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, refused := range map[string]bool{
+		"/api/v1/namespaces/a/pods/b/exec": true, "/api/v1/namespaces/a/pods/b": false,
+	} {
+		req := request(t, t.Context(), http.MethodGet)
+		req.URL.Path = serverPath + path
+		resp, err := own.WrapTransport(&wire{}).RoundTrip(req)
+		if errors.Is(err, fence.ErrRefused) != refused {
+			t.Errorf("GET %s: %v, want it refused: %t", path, err, refused)
+		}
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+	}
 }
 
 // TestNewKindsAreFound asks for a kind before and after it is there.

@@ -288,24 +288,29 @@ func TestCheckTakesForeignWritesForWork(t *testing.T) {
 	}
 }
 
-// TestCheckRefusesWritesBeforeTheShardIsOwned uses a Build that writes.
+// TestCheckRefusesWritesBeforeTheShardIsOwned uses a Build that writes, or connects to a pod.
 func TestCheckRefusesWritesBeforeTheShardIsOwned(t *testing.T) {
-	f := checked(t, func(ctx context.Context, s *Shard) (Runnable, error) {
-		client, err := rest.HTTPClientFor(s.Config())
-		if err != nil {
-			return nil, err
+	for _, serverPath := range []string{"", "/api/clusters/c-1"} {
+		for _, request := range []string{"POST /api/v1/namespaces/a/configmaps", "GET /api/v1/namespaces/a/pods/b/exec"} {
+			f := checkedAt(t, "https://127.0.0.1:1"+serverPath, func(ctx context.Context, s *Shard) (Runnable, error) {
+				client, err := rest.HTTPClientFor(s.Config())
+				if err != nil {
+					return nil, err
+				}
+				if s.Term() != 0 {
+					t.Error("Term is not 0 before the shard is owned")
+				}
+				method, path, _ := strings.Cut(request, " ")
+				return nil, send(ctx, client, method+" "+serverPath+path)
+			})
+			report, err := f.Check(t.Context(), func(context.Context) error {
+				t.Error("work was called")
+				return nil
+			})
+			if !errors.Is(err, fence.ErrRefused) || report != nil {
+				t.Errorf("%s: the report is %v and the error %v, want it refused", request, report, err)
+			}
 		}
-		if s.Term() != 0 {
-			t.Error("Term is not 0 before the shard is owned")
-		}
-		return nil, send(ctx, client, "POST /api/v1/namespaces/a/configmaps")
-	})
-	report, err := f.Check(t.Context(), func(context.Context) error {
-		t.Error("work was called")
-		return nil
-	})
-	if !errors.Is(err, fence.ErrRefused) || report != nil {
-		t.Errorf("the report is %v and the error %v, want it refused", report, err)
 	}
 }
 

@@ -453,8 +453,9 @@ func (h *renewedClaim) Expiry() time.Time { return h.fakeClaim.Expiry().Add(h.re
 func (h *renewedClaim) Valid(now time.Time) bool { return h.fakeClaim.Valid(now.Add(-h.renewed())) }
 
 // TestFenceLetsAForeignWriteTakeLongerThanTheLease has a server that answers after 20 s, as clouds
-// do, and a Lease that expires 15 s after the last of some heartbeats. The API server gets no more
-// time for a heartbeat: its answer may have got lost.
+// do, and what is behind the proxy of a pod, and a Lease that expires 15 s after the last of some
+// heartbeats. The API server itself gets no more time for a heartbeat: its answer may have got
+// lost.
 func TestFenceLetsAForeignWriteTakeLongerThanTheLease(t *testing.T) {
 	const every = 2 * time.Second
 	for name, tc := range map[string]struct {
@@ -467,8 +468,8 @@ func TestFenceLetsAForeignWriteTakeLongerThanTheLease(t *testing.T) {
 		"the heartbeats end early": {2, false, 19 * time.Second},
 		"there is none":            {0, false, 15 * time.Second},
 	} {
-		for _, foreign := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, foreign: %t", name, foreign), func(t *testing.T) {
+		for _, to := range []string{"the API server", "another server", "a pod"} {
+			t.Run(fmt.Sprintf("%s, to %s", name, to), func(t *testing.T) {
 				inFence(t, func(t *testing.T, f *fenceTest) {
 					f.next.handle = func(req *http.Request) (*http.Response, error) {
 						select {
@@ -480,10 +481,15 @@ func TestFenceLetsAForeignWriteTakeLongerThanTheLease(t *testing.T) {
 					}
 					claim := &renewedClaim{fakeClaim: f.claim, every: every}
 					f.fence.Open(claim)
-					answered, want := false, 15*time.Second
-					if foreign {
+					req := f.request(t.Context(), "POST")
+					answered, want := tc.answered, tc.took
+					switch to {
+					case "the API server":
+						answered, want = false, 15*time.Second
+					case "another server":
 						f.rt = f.fence.WrapForeign(f.next)
-						answered, want = tc.answered, tc.took
+					case "a pod":
+						req.Method, req.URL.Path = "GET", "/api/v1/namespaces/n/pods/p/proxy/do"
 					}
 					var beating sync.WaitGroup
 					beating.Go(func() {
@@ -494,12 +500,15 @@ func TestFenceLetsAForeignWriteTakeLongerThanTheLease(t *testing.T) {
 					})
 					defer beating.Wait()
 					begin := time.Now()
-					err := f.send("POST")
+					resp, err := f.rt.RoundTrip(req)
 					if took := time.Since(begin); (err == nil) != answered || took != want {
-						t.Errorf("POST = %v after %v, want it answered: %t after %v", err, took, answered, want)
+						t.Errorf("%s = %v after %v, want it answered: %t after %v", req.Method, err, took, answered, want)
 					}
 					if err != nil && (!errors.Is(err, ErrRefused) || !errors.Is(err, context.DeadlineExceeded)) {
-						t.Errorf("POST = %v, want a refusal that says that the time is over", err)
+						t.Errorf("%s = %v, want a refusal that says that the time is over", req.Method, err)
+					}
+					if err == nil {
+						_ = resp.Body.Close()
 					}
 				})
 			})
