@@ -52,7 +52,7 @@ func TestWritesOutsideTheRangeAreRefused(t *testing.T) {
 		if errors.Is(err, ErrOutside) != refused || !refused && err != nil {
 			t.Errorf("%s: the error is %v, want it refused: %v", request, err, refused)
 		}
-		if refused && (!strings.Contains(err.Error(), foreign) || !strings.Contains(err.Error(), "controller issuer on namespaces/00")) {
+		if refused && err != nil && (!strings.Contains(err.Error(), foreign) || !strings.Contains(err.Error(), "controller issuer on namespaces/00")) {
 			t.Errorf("%s: the error names neither namespace nor controller: %v", request, err)
 		}
 		if err := send(t.Context(), free, request); err != nil {
