@@ -26,16 +26,16 @@ func IsServerPath(prefix string) bool {
 	return prefix == "" || prefix != "/" && prefix[0] == '/' && path.Clean(prefix) == prefix
 }
 
-// Within returns a request's path without the server's path, and whether it lies below that. If it
-// does not, it is returned as it is: a client may reach the API server at another address. The
-// segments of the server's path may have any names, "api" included, so no other function here looks
-// for the API in the middle of a path.
-func Within(prefix, path string) (below string, within bool) {
-	below, within = strings.CutPrefix(path, prefix)
+// Below returns a request's path without the server's path. A path that does not lie below that is
+// returned as it is: a client may reach the API server at another address. The segments of the
+// server's path may have any names, "api" included, so no other function here looks for the API in
+// the middle of a path.
+func Below(prefix, path string) string {
+	below, within := strings.CutPrefix(path, prefix)
 	if !within || below != "" && below[0] != '/' {
-		return path, false
+		return path
 	}
-	return below, true
+	return below
 }
 
 // Resource returns the resource of an API path, by group and plural name; false for a path without
@@ -86,7 +86,7 @@ func SplitNamespace(path string) (version schema.GroupVersion, namespace string,
 
 // Split returns the group and version of an API path, and the segments after them, of which there
 // is at least one; false for a path without any. An API path begins with /api/ or /apis/: see
-// [Within] for that of a request.
+// [Below] for that of a request.
 func Split(path string) (version schema.GroupVersion, rest []string, ok bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {

@@ -58,33 +58,32 @@ func TestIsServerPath(t *testing.T) {
 	}
 }
 
-// TestWithin reads the resource in paths below a server's own. Segments of that may look like the
+// TestBelow reads the resource in paths below a server's own. Segments of that may look like the
 // API's.
-func TestWithin(t *testing.T) {
+func TestBelow(t *testing.T) {
 	for _, tc := range []struct {
 		prefix, path string
 		below        string
-		within       bool
 		resource     string
 	}{
-		{"", "/api/v1/namespaces/n/pods/p", "/api/v1/namespaces/n/pods/p", true, "pods"},
-		{"/k8s/clusters/c-1", "/k8s/clusters/c-1/api/v1/namespaces/n/pods/p", "/api/v1/namespaces/n/pods/p", true, "pods"},
-		{"/k8s/clusters/c-1", "/k8s/clusters/c-1/apis/apps/v1/deployments", "/apis/apps/v1/deployments", true, "deployments.apps"},
-		{"/k8s/clusters/c-1", "/k8s/clusters/c-1/healthz", "/healthz", true, ""},
-		{"/k8s/clusters/c-1", "/k8s/clusters/c-1", "", true, ""},
-		{"/api/clusters/c-1", "/api/clusters/c-1/apis/apps/v1/namespaces/n/deployments/d", "/apis/apps/v1/namespaces/n/deployments/d", true, "deployments.apps"},
-		{"/apis/tenants/v1/t", "/apis/tenants/v1/t/api/v1/nodes/x", "/api/v1/nodes/x", true, "nodes"},
-		{"/api", "/api/api/v1/nodes", "/api/v1/nodes", true, "nodes"},
-		{"/api", "/api/healthz", "/healthz", true, ""},
+		{"", "/api/v1/namespaces/n/pods/p", "/api/v1/namespaces/n/pods/p", "pods"},
+		{"/k8s/clusters/c-1", "/k8s/clusters/c-1/api/v1/namespaces/n/pods/p", "/api/v1/namespaces/n/pods/p", "pods"},
+		{"/k8s/clusters/c-1", "/k8s/clusters/c-1/apis/apps/v1/deployments", "/apis/apps/v1/deployments", "deployments.apps"},
+		{"/k8s/clusters/c-1", "/k8s/clusters/c-1/healthz", "/healthz", ""},
+		{"/k8s/clusters/c-1", "/k8s/clusters/c-1", "", ""},
+		{"/api/clusters/c-1", "/api/clusters/c-1/apis/apps/v1/namespaces/n/deployments/d", "/apis/apps/v1/namespaces/n/deployments/d", "deployments.apps"},
+		{"/apis/tenants/v1/t", "/apis/tenants/v1/t/api/v1/nodes/x", "/api/v1/nodes/x", "nodes"},
+		{"/api", "/api/api/v1/nodes", "/api/v1/nodes", "nodes"},
+		{"/api", "/api/healthz", "/healthz", ""},
 		// The server's path is that of whole segments.
-		{"/k8s", "/k8s-2/api/v1/nodes", "/k8s-2/api/v1/nodes", false, ""},
-		{"/api", "/apis/apps/v1/deployments", "/apis/apps/v1/deployments", false, "deployments.apps"},
+		{"/k8s", "/k8s-2/api/v1/nodes", "/k8s-2/api/v1/nodes", ""},
+		{"/api", "/apis/apps/v1/deployments", "/apis/apps/v1/deployments", "deployments.apps"},
 		// A client may go around the proxy.
-		{"/k8s/clusters/c-1", "/api/v1/nodes", "/api/v1/nodes", false, "nodes"},
+		{"/k8s/clusters/c-1", "/api/v1/nodes", "/api/v1/nodes", "nodes"},
 	} {
-		below, within := Within(tc.prefix, tc.path)
-		if below != tc.below || within != tc.within {
-			t.Errorf("Within(%q, %q) = %q, %t, want %q, %t", tc.prefix, tc.path, below, within, tc.below, tc.within)
+		below := Below(tc.prefix, tc.path)
+		if below != tc.below {
+			t.Errorf("Below(%q, %q) = %q, want %q", tc.prefix, tc.path, below, tc.below)
 		}
 		if got, ok := Resource(below); got.String() != tc.resource || ok != (tc.resource != "") {
 			t.Errorf("below %q, Resource(%q) = %q, %t, want %q", tc.prefix, below, got, ok, tc.resource)
@@ -98,7 +97,7 @@ func TestIsCollection(t *testing.T) {
 		"/api/v1/nodes":                                     true,
 		"/api/v1/namespaces":                                true,
 		"/apis/apps/v1/namespaces/n/deployments":            true,
-		"/k8s/clusters/c-1/apis/apps/v1/deployments":        false, // see Within
+		"/k8s/clusters/c-1/apis/apps/v1/deployments":        false, // see Below
 		"/api/v1/namespaces/n/pods/p":                       false,
 		"/api/v1/namespaces/n":                              false,
 		"/api/v1/namespaces/n/finalize":                     false,
@@ -124,7 +123,7 @@ func TestResource(t *testing.T) {
 		"/apis/apps/v1/namespaces/n/deployments/d/scale":   "deployments.apps",
 		"/apis/storage.k8s.io/v1/volumeattachments/v":      "volumeattachments.storage.k8s.io",
 		"/apis/example.com/v1/namespaces/status/widgets/w": "widgets.example.com",
-		"/k8s/clusters/c-1/api/v1/namespaces/n/pods/p":     "", // see Within
+		"/k8s/clusters/c-1/api/v1/namespaces/n/pods/p":     "", // see Below
 		"/healthz":      "",
 		"/apis/apps/v1": "",
 		"/apis/authentication.k8s.io/v1/tokenreviews":            "tokenreviews.authentication.k8s.io",
@@ -154,7 +153,7 @@ func TestIsConnection(t *testing.T) {
 		"/api/v1/nodes/proxy":                                                 false,
 		"/apis/example.com/v1/namespaces/n/proxy/p":                           false,
 		"/apis/apps/v1/namespaces/n/deployments/d/scale":                      false,
-		"/k8s/clusters/c-1/api/v1/namespaces/n/pods/p/exec":                   false, // see Within
+		"/k8s/clusters/c-1/api/v1/namespaces/n/pods/p/exec":                   false, // see Below
 		"/version": false,
 	} {
 		if got := IsConnection(path); got != want {

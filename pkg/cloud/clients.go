@@ -303,7 +303,7 @@ func (f anyFence) WrappedRoundTripper() http.RoundTripper { return f.next }
 
 // RoundTrip implements http.RoundTripper.
 func (f anyFence) RoundTrip(req *http.Request) (*http.Response, error) {
-	if path, _ := apiresponse.Within(f.serverPath, req.URL.Path); fence.IsAPIRead(req.Method, path) {
+	if fence.IsAPIRead(req.Method, apiresponse.Below(f.serverPath, req.URL.Path)) {
 		return f.next.RoundTrip(req)
 	}
 	f.running.mu.Lock()

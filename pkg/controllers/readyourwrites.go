@@ -52,8 +52,7 @@ func (t readYourWritesTransport) RoundTrip(req *http.Request) (*http.Response, e
 	if err != nil || req.Method != http.MethodPut || resp.StatusCode != http.StatusOK {
 		return resp, err
 	}
-	path, _ := apiresponse.Within(t.serverPath, req.URL.Path)
-	resource, ok := apiresponse.Resource(path)
+	resource, ok := apiresponse.Resource(apiresponse.Below(t.serverPath, req.URL.Path))
 	if !ok {
 		return resp, nil
 	}

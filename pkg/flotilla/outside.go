@@ -161,8 +161,7 @@ func (t target) verb(req *http.Request) string {
 
 // pathOf returns the path of a request to the API server, below the server's own.
 func (f *Fleet) pathOf(req *http.Request) string {
-	path, _ := apiresponse.Within(f.serverPath, req.URL.Path)
-	return path
+	return apiresponse.Below(f.serverPath, req.URL.Path)
 }
 
 // targetOf returns false for a path without objects, such as discovery or a review of rights.

@@ -67,7 +67,7 @@ func requestOf(req *http.Request, prefix string) request {
 		r.Verb = "get"
 	}
 	within := *req.URL
-	within.Path, _ = apiresponse.Within(prefix, within.Path)
+	within.Path = apiresponse.Below(prefix, within.Path)
 	info, err := resolver.NewRequestInfo(&http.Request{Method: strings.ToUpper(r.Verb), URL: &within, Header: req.Header})
 	if err != nil || !info.IsResourceRequest {
 		r.path, r.Resource = true, within.Path[:min(len(within.Path), maxPath)]

@@ -187,8 +187,7 @@ func (f *Fence) Term() int32 {
 
 // pathOf returns the path of a request to the API server, below the server's own.
 func (f *Fence) pathOf(req *http.Request) string {
-	path, _ := apiresponse.Within(f.cfg.ServerPath, req.URL.Path)
-	return path
+	return apiresponse.Below(f.cfg.ServerPath, req.URL.Path)
 }
 
 // Refused returns how many requests the fence has refused.

@@ -60,7 +60,11 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	t.timed(req, claim)
 	t.fence.sent.Add(1)
-	ended := t.fence.written.begin(t.resource(path))
+	resource := ""
+	if !elsewhere {
+		resource = resourceOf(path)
+	}
+	ended := t.fence.written.begin(resource)
 	resp, err := t.next.RoundTrip(req)
 	switch {
 	case elsewhere:
@@ -90,12 +94,9 @@ func (t *transport) elsewhere(path string) bool {
 	return t.foreign || apiresponse.IsConnection(path)
 }
 
-// resource returns the name of the resource that a write to an API path is to; empty if the next
-// holder's caches do not hold it.
-func (t *transport) resource(path string) string {
-	if t.elsewhere(path) {
-		return ""
-	}
+// resourceOf returns the name of the resource that a write to an API path is to; empty for a path
+// without one.
+func resourceOf(path string) string {
 	resource, ok := apiresponse.Resource(path)
 	if !ok {
 		return ""
