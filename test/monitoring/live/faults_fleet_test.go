@@ -54,12 +54,7 @@ func heavyNamespaces(t *testing.T, w *fixture) func(*testing.T) {
 	var holder string
 	for c := 'a'; c <= 'z' && len(heavy) < 3; c++ {
 		name := strings.Repeat(string(c), 8)
-		var answer map[string]any
-		if err := json.Unmarshal(w.command(t, nil, "flotilla", "explain", name, "-o", "json"), &answer); err != nil {
-			t.Fatal(err)
-		}
-		owner := answer["rings"].([]any)[0].(map[string]any)
-		who, shard := fmt.Sprint(owner["holder"]), fmt.Sprint(owner["shard"])
+		who, shard := w.owner(t, name)
 		if holder == "" {
 			holder = who
 		}
@@ -105,6 +100,21 @@ func heavyNamespaces(t *testing.T, w *fixture) func(*testing.T) {
 			return err
 		})
 	}
+}
+
+// owner returns the member that runs a namespace's shard, and the shard.
+func (w *fixture) owner(t *testing.T, namespace string) (member, shard string) {
+	t.Helper()
+	var answer struct {
+		Rings []struct{ Holder, Shard string }
+	}
+	if err := json.Unmarshal(w.command(t, nil, "flotilla", "explain", namespace, "-o", "json"), &answer); err != nil {
+		t.Fatal(err)
+	}
+	if len(answer.Rings) != 1 {
+		t.Fatalf("flotilla explain %s: %d rings, want 1", namespace, len(answer.Rings))
+	}
+	return answer.Rings[0].Holder, answer.Rings[0].Shard
 }
 
 // badCanary tries a version on two namespaces with constant work. What its member writes about Pods

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
@@ -312,33 +314,61 @@ func (w *fixture) kill(t *testing.T, name string) {
 	m.MustKill(t)
 }
 
-// thefts takes shards from their holders in the middle of work: they have much to write, and each
-// write is slow. The thief is no member, so members list it as ended and take the shards back at
-// once.
+// thefts takes a shard from its holder in the middle of work, every few seconds: many Services have
+// changed, and each write is slow. The workers of the EndpointSlice controller finish their queue
+// when they are told to end, and write without a context, so the fence has much to refuse. The
+// thief is no member, so members list it as ended, and the holder takes the shard back at once.
 func thefts(t *testing.T, w *fixture) func(*testing.T) {
+	const services = 20 // the controller has five workers
+	var namespace, lease string
+	// Names that differ only in their end would be near each other on the ring.
+	for c := 'a'; c <= 'z' && namespace == ""; c++ {
+		name := strings.Repeat(string(c), 9)
+		if who, shard := w.owner(t, name); who == names[2] {
+			namespace, lease = name, "flotilla-"+strings.ReplaceAll(shard, "/", "-")
+		}
+	}
+	if namespace == "" {
+		t.Fatalf("found no namespace of %s, which alone has slow writes", names[2])
+	}
+	if _, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	label := func(ctx context.Context, n int) error {
+		for i := range services {
+			service := corev1apply.Service(fmt.Sprintf("web-%d", i), namespace).WithLabels(map[string]string{"n": strconv.Itoa(n)}).
+				WithSpec(corev1apply.ServiceSpec().WithSelector(map[string]string{"app": "none"}).WithPorts(corev1apply.ServicePort().WithPort(80)))
+			if _, err := w.client.CoreV1().Services(namespace).Apply(ctx, service, metav1.ApplyOptions{FieldManager: "test", Force: true}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	// begun is true once a slice has its Service's new label. Then most do not have it yet.
+	begun := func(ctx context.Context, n int) bool {
+		slices, err := w.client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: fmt.Sprintf("n=%d", n)})
+		return err == nil && len(slices.Items) > 0
+	}
 	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
 		if r.Method != http.MethodGet && !onLeases(r) {
 			keep(r, 300*time.Millisecond, ended)
 		}
 	})
-	replicas := int32(2)
-	stopWork := every(t, 2*time.Second, func(ctx context.Context) {
-		replicas = 42 - replicas
-		for i := range 6 {
-			scale := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)
-			_, _ = w.client.AppsV1().Deployments(fmt.Sprintf("work-%d", i)).Patch(ctx, "web", "application/merge-patch+json", []byte(scale), metav1.PatchOptions{})
-		}
-	})
-	leases, n := w.leases(t, "flotilla-namespaces-"), 0
-	stopThefts := every(t, 300*time.Millisecond, func(ctx context.Context) {
-		lease := leases[n%len(leases)]
+	n := 0
+	stop := every(t, 3*time.Second, func(ctx context.Context) {
 		n++
+		if err := label(ctx, n); err != nil {
+			return
+		}
+		_ = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, harness.Patience, true, func(ctx context.Context) (bool, error) { return begun(ctx, n), nil })
 		_ = w.hold(ctx, lease, ghost)
 	})
 	return func(t *testing.T) {
-		stopThefts()
-		stopWork()
+		stop()
 		w.proxy.set(nil)
+		if err := w.client.CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
 		w.settle(t)
 	}
 }
